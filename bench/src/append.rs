@@ -7,14 +7,14 @@ use std::time::Instant;
 use leftfold::{Expected, Json, Leftfold, NewEvent, Store};
 use tokio::task::JoinSet;
 
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::subject::{DATA, Subject};
 
 pub(crate) const CALLERS: u64 = 64;
 const EACH: u64 = 2_000;
 const ALONE: u64 = 4_000;
 
-pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Measurement>> {
     let (mut ours, mut alone, mut plain) = (Vec::new(), Vec::new(), Vec::new());
     let place = "append";
     for round in 1..=rounds {
@@ -31,8 +31,8 @@ pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Ve
     let bench = |with: &str| format!("append, {CALLERS} callers of one event each, events/s ({with})");
     let with_alone = bench("one caller, so one commit per call");
     Ok(vec![
-        Figure::more(with_alone, ours, alone, S::INSERTS.alone_goal),
-        Figure::more(bench(S::INSERTS.name), ours, plain, S::INSERTS.goal),
+        Measurement::more(with_alone, ours, alone, S::INSERTS.alone_goal),
+        Measurement::more(bench(S::INSERTS.name), ours, plain, S::INSERTS.goal),
     ])
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use shopping_cart::CartDetails;
 use shopping_cart::workload::Order;
 
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::stores::fill;
 use crate::subject::{OneByOne, Subject};
 
@@ -17,8 +17,8 @@ pub(crate) async fn measure<S: Subject>(
     events: u64,
     rounds: usize,
     per_event: bool,
-) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
+) -> Result<Vec<Measurement>> {
+    let mut measurements = Vec::new();
     let ways: &[OneByOne] = if per_event { S::ONE_BY_ONE } else { &[] };
     for (name, order) in [("grouped", Order::Grouped), ("interleaved", Order::Interleaved { open: 5_000 })] {
         subject.remove(name).await?;
@@ -39,15 +39,15 @@ pub(crate) async fn measure<S: Subject>(
         }
         let ours = median(ours);
         let bench = |with: &str| format!("catch-up, {name}, events/s ({with})");
-        figures.push(Figure::more(bench("raw"), ours, median(reference), Some(S::RAW_GOAL)));
+        measurements.push(Measurement::more(bench("raw"), ours, median(reference), Some(S::RAW_GOAL)));
         for (way, slow) in ways.iter().zip(slow) {
-            figures.push(Figure::more(bench(way.name), ours, median(slow), Some(way.goal)));
+            measurements.push(Measurement::more(bench(way.name), ours, median(slow), Some(way.goal)));
         }
         let place = subject.unfolded(name).await?;
         subject.remove(&place).await?;
         subject.remove(name).await?;
     }
-    Ok(figures)
+    Ok(measurements)
 }
 
 /// The time and memory that a catch-up took.

@@ -3,14 +3,14 @@
 use shopping_cart::workload::Order;
 
 use crate::catch_up::in_a_process;
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::stores::fill;
 use crate::subject::Subject;
 
 const SIZES: [u64; 3] = [100_000, 1_000_000, 10_000_000];
 const MAX_BYTES: f64 = 200e6;
 
-pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Measurement>> {
     let mut micros = Vec::new();
     let mut peak = 0;
     for events in SIZES {
@@ -34,15 +34,20 @@ pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
     }
     let (least, most) =
         (micros.iter().copied().fold(f64::MAX, f64::min), micros.iter().copied().fold(0.0, f64::max));
-    let mut figures: Vec<_> = SIZES
+    let mut measurements: Vec<_> = SIZES
         .iter()
         .zip(&micros)
         .map(|(events, took)| {
-            Figure::less(format!("{events} events, µs per event (fastest of the sizes)"), *took, least, None)
+            Measurement::less(
+                format!("{events} events, µs per event (fastest of the sizes)"),
+                *took,
+                least,
+                None,
+            )
         })
         .collect();
-    figures.push(Figure::less("µs per event, slowest size (fastest)", most, least, Some(0.8)));
+    measurements.push(Measurement::less("µs per event, slowest size (fastest)", most, least, Some(0.8)));
     let bench = format!("peak memory at {} events, MB (200 MB)", SIZES[2]);
-    figures.push(Figure::less(bench, float(peak) / 1e6, MAX_BYTES / 1e6, Some(1.0)));
-    Ok(figures)
+    measurements.push(Measurement::less(bench, float(peak) / 1e6, MAX_BYTES / 1e6, Some(1.0)));
+    Ok(measurements)
 }

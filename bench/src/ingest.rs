@@ -14,7 +14,7 @@ use leftfold::{
 use tokio::task::JoinSet;
 
 use crate::catch_up::{Cost, peak_bytes};
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::subject::{DATA, Subject};
 
 const STREAMS: u64 = 2_000;
@@ -35,13 +35,13 @@ enum Order {
     Doubled,
 }
 
-pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Measurement>> {
     let cases = [
         ("in order", Order::Straight, Some(0.7)),
         ("shuffled within 1,000", Order::Shuffled, Some(0.4)),
         ("three of ten twice", Order::Doubled, None),
     ];
-    let mut figures = Vec::new();
+    let mut measurements = Vec::new();
     let place = "ingest";
     for (name, order, goal) in cases {
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Ve
             ours.push(ingest(subject.open(place).await?, order).await?);
         }
         let bench = format!("ingest, {name}, events/s (plain appends)");
-        figures.push(Figure::more(bench, median(ours), median(plain), goal));
+        measurements.push(Measurement::more(bench, median(ours), median(plain), goal));
     }
     subject.remove(place).await?;
     let mut peaks = Vec::new();
@@ -65,8 +65,8 @@ pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Ve
     }
     subject.remove(place).await?;
     let bench = format!("peak memory while {} events wait, MB ({} events)", HELD[1], HELD[0]);
-    figures.push(Figure::less(bench, float(peaks[1]) / 1e6, float(peaks[0]) / 1e6, Some(0.8)));
-    Ok(figures)
+    measurements.push(Measurement::less(bench, float(peaks[1]) / 1e6, float(peaks[0]) / 1e6, Some(0.8)));
+    Ok(measurements)
 }
 
 /// Returns the events of a feed, in order, with `OPEN` streams at a time.
@@ -128,13 +128,13 @@ async fn ingest(store: impl Sequences + Clone, order: Order) -> Result<f64> {
                 || order == Order::Doubled && matches!(answer, IngestAnswer::Duplicate(_))
         };
         if let Some(wrong) = answers.iter().find(|answer| !is_right(answer)) {
-            return Err(format!("a delivery was answered with {wrong:?}").into());
+            return Err(format!("a delivery was not appended: {wrong:?}").into());
         }
     }
     let took = begun.elapsed().as_secs_f64();
     let counts = sequencer.counts();
     if counts.appended + counts.released != EVENTS {
-        return Err(format!("not all came into the log: {counts:?}").into());
+        return Err(format!("some deliveries are not in the log: {counts:?}").into());
     }
     Ok(float(count) / took)
 }
@@ -197,7 +197,7 @@ pub(crate) async fn hold(store: impl Sequences + Clone, events: u64) -> Result<(
         }
     }
     if sequencer.counts().held != events {
-        return Err(format!("not all are held: {:?}", sequencer.counts()).into());
+        return Err(format!("some deliveries are not held: {:?}", sequencer.counts()).into());
     }
     let cost = Cost { seconds: begun.elapsed().as_secs_f64(), peak_bytes: peak_bytes()? };
     serde_json::to_writer(std::io::stdout(), &cost)?;

@@ -7,13 +7,13 @@ use leftfold::{Leftfold, Store};
 use shopping_cart::{CartDetails, CartEvent};
 use tokio::task::JoinSet;
 
-use crate::report::{Figure, Result, percentile};
+use crate::report::{Measurement, Result, percentile};
 use crate::subject::Subject;
 
 pub(crate) const EVENTS: usize = 2_000;
 const PER_SECOND: u64 = 200;
 
-pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Measurement>> {
     eprintln!("latency, {EVENTS} events at {PER_SECOND} a second …");
     let place = "latency";
     subject.remove(place).await?;
@@ -22,23 +22,28 @@ pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
     let store = subject.open(place).await?;
     let ours = sorted(latencies(&store, &store).await?);
     drop(store);
-    let mut figures = figures("append → visible", S::BARE, &ours, &reference);
+    let mut measurements = measurements("append → visible", S::BARE, &ours, &reference);
     if S::IS_SHARED {
         subject.remove(place).await?;
         let (worker, caller) = (subject.open(place).await?, subject.open(place).await?);
         let apart = sorted(latencies(&worker, &caller).await?);
-        figures.extend(self::figures("append → visible, worker elsewhere", S::BARE, &apart, &reference));
+        measurements.extend(self::measurements(
+            "append → visible, worker elsewhere",
+            S::BARE,
+            &apart,
+            &reference,
+        ));
     }
     subject.remove(place).await?;
-    Ok(figures)
+    Ok(measurements)
 }
 
-fn figures(bench: &str, bare: &str, ours: &[f64], reference: &[f64]) -> Vec<Figure> {
-    let figure = |percent| {
+fn measurements(bench: &str, bare: &str, ours: &[f64], reference: &[f64]) -> Vec<Measurement> {
+    let measurement = |percent| {
         let (ours, reference) = (percentile(ours, percent) * 1e3, percentile(reference, percent) * 1e3);
-        Figure::less(format!("{bench}, p{percent}, ms ({bare})"), ours, reference, None)
+        Measurement::less(format!("{bench}, p{percent}, ms ({bare})"), ours, reference, None)
     };
-    vec![figure(50), figure(99)]
+    vec![measurement(50), measurement(99)]
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
@@ -65,7 +70,10 @@ pub(crate) async fn latencies<S: Store>(worker: &S, caller: &S) -> Result<Vec<f6
             let begun = Instant::now();
             let bookmark =
                 app.append(&stream, [CartEvent::ShoppingCartOpened { client_id: "ann".to_owned() }]).await?;
-            app.get(CartDetails, &stream).at_least(bookmark).await?.ok_or("the document is not there")?;
+            app.get(CartDetails, &stream)
+                .at_least(bookmark)
+                .await?
+                .ok_or("the document of an appended event does not exist")?;
             Ok(begun.elapsed().as_secs_f64())
         });
     }

@@ -27,13 +27,13 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use shopping_cart::workload::Order;
 
-use crate::report::{Figure, Result};
+use crate::report::{Measurement, Result};
 use crate::subject::Subject;
 use crate::subject::mongodb::Databases;
 use crate::subject::sqlite::Files;
 
 #[derive(Parser)]
-#[command(about = "Measures Leftfold against plain code on the same machine, in the same run")]
+#[command(about = "Measure Leftfold against plain code on the same machine, in the same run")]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -177,23 +177,23 @@ async fn run(command: Command) -> Result<()> {
             let temporary = tempfile::tempdir()?;
             let directory = directory.unwrap_or_else(|| temporary.path().to_owned());
             let plan = Plan { only, rounds: rounds.max(1), events };
-            let figures = match store.as_str() {
+            let measurements = match store.as_str() {
                 "sqlite" => plan.measure(&Files { directory }).await?,
                 "mongodb" => plan.measure(&Databases::private().await?).await?,
                 url => plan.measure(&Databases::at(url).await?).await?,
             };
-            report::print(&figures, json)
+            report::print(&measurements, json)
         }
         Command::Ingest { store, rounds, json } => {
             let temporary = tempfile::tempdir()?;
-            let figures = match store.as_str() {
+            let measurements = match store.as_str() {
                 "sqlite" => {
                     ingest::measure(&Files { directory: temporary.path().to_owned() }, rounds.max(1)).await?
                 }
                 "mongodb" => ingest::measure(&Databases::private().await?, rounds.max(1)).await?,
                 url => ingest::measure(&Databases::at(url).await?, rounds.max(1)).await?,
             };
-            report::print(&figures, json)
+            report::print(&measurements, json)
         }
         Command::React { store, profile: true, json, .. } => {
             let temporary = tempfile::tempdir()?;
@@ -208,50 +208,50 @@ async fn run(command: Command) -> Result<()> {
         Command::React { store, rounds, json, .. } => {
             let temporary = tempfile::tempdir()?;
             let rounds = rounds.max(1);
-            let figures = match store.as_str() {
+            let measurements = match store.as_str() {
                 "sqlite" => {
                     react::on_sqlite(&Files { directory: temporary.path().to_owned() }, rounds).await?
                 }
                 "mongodb" => react::on_mongodb(&Databases::private().await?, rounds).await?,
                 url => react::on_mongodb(&Databases::at(url).await?, rounds).await?,
             };
-            report::print(&figures, json)
+            report::print(&measurements, json)
         }
         Command::Writes { store, rounds, json } => {
             let temporary = tempfile::tempdir()?;
             let rounds = rounds.max(1);
-            let figures = match store.as_str() {
+            let measurements = match store.as_str() {
                 "sqlite" => {
                     writes::measure(&Files { directory: temporary.path().to_owned() }, rounds).await?
                 }
                 "mongodb" => writes::measure(&Databases::private().await?, rounds).await?,
                 url => writes::measure(&Databases::at(url).await?, rounds).await?,
             };
-            report::print(&figures, json)
+            report::print(&measurements, json)
         }
         Command::Http { store, rounds, json } => {
             let temporary = tempfile::tempdir()?;
             let rounds = rounds.max(1);
-            let figures = match store.as_str() {
+            let measurements = match store.as_str() {
                 "sqlite" => http::measure(&Files { directory: temporary.path().to_owned() }, rounds).await?,
                 "mongodb" => http::measure(&Databases::private().await?, rounds).await?,
                 url => http::measure(&Databases::at(url).await?, rounds).await?,
             };
-            report::print(&figures, json)
+            report::print(&measurements, json)
         }
         Command::Script { rounds, json } => {
             let temporary = tempfile::tempdir()?;
             let files = Files { directory: temporary.path().to_owned() };
             report::print(&script::measure(&files, rounds.max(1)).await?, json)
         }
-        Command::ServeAs { argument, role } => http::serving::be(&argument, role).await,
+        Command::ServeAs { argument, role } => http::serving::run_role(&argument, role).await,
         Command::Hold { store, events } if store.starts_with("mongodb") => {
             ingest::hold(leftfold_mongodb::Mongo::connect(store).await?, events).await
         }
         Command::Hold { store, events } => {
             ingest::hold(leftfold_sqlite::Sqlite::open(store).await?, events).await
         }
-        Command::ReactAs { store, role, count } => react::processes::be(&store, role, count).await,
+        Command::ReactAs { store, role, count } => react::processes::run_role(&store, role, count).await,
         Command::Prepare { store, events, grouped } => {
             let order = if grouped { Order::Grouped } else { Order::Interleaved { open: 5_000 } };
             match store.as_str() {
@@ -277,25 +277,26 @@ struct Plan {
 }
 
 impl Plan {
-    async fn measure<S: Subject>(&self, subject: &S) -> Result<Vec<Figure>> {
+    async fn measure<S: Subject>(&self, subject: &S) -> Result<Vec<Measurement>> {
         let wanted = |part| if self.only.is_empty() { S::PARTS } else { &self.only }.contains(&part);
-        let mut figures = Vec::new();
+        let mut measurements = Vec::new();
         if wanted(Part::CatchUp) || wanted(Part::PerEvent) {
             let events = self.events.unwrap_or(S::EVENTS);
-            figures.extend(catch_up::measure(subject, events, self.rounds, wanted(Part::PerEvent)).await?);
+            measurements
+                .extend(catch_up::measure(subject, events, self.rounds, wanted(Part::PerEvent)).await?);
         }
         if wanted(Part::Append) {
-            figures.extend(append::measure(subject, self.rounds).await?);
+            measurements.extend(append::measure(subject, self.rounds).await?);
         }
         if wanted(Part::Latency) {
-            figures.extend(latency::measure(subject).await?);
+            measurements.extend(latency::measure(subject).await?);
         }
         if wanted(Part::Growth) {
-            figures.extend(growth::measure(subject).await?);
+            measurements.extend(growth::measure(subject).await?);
         }
         if wanted(Part::Traffic) {
-            figures.extend(subject.traffic().await?);
+            measurements.extend(subject.traffic().await?);
         }
-        Ok(figures)
+        Ok(measurements)
     }
 }

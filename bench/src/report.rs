@@ -9,7 +9,7 @@ pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::r
 
 /// A measurement and its reference.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+pub(crate) struct Measurement {
     /// The name of the measurement, with its unit and, in brackets, its reference.
     pub(crate) bench: String,
     pub(crate) ours: f64,
@@ -21,13 +21,13 @@ pub(crate) struct Figure {
     pub(crate) met: Option<bool>,
 }
 
-impl Figure {
-    /// Creates a figure where more is better, such as events per second.
+impl Measurement {
+    /// Creates a measurement where more is better, such as events per second.
     pub(crate) fn more(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<f64>) -> Self {
         Self::new(bench.into(), ours, reference, ours / reference, goal)
     }
 
-    /// Creates a figure where less is better, such as time or memory.
+    /// Creates a measurement where less is better, such as time or memory.
     pub(crate) fn less(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<f64>) -> Self {
         Self::new(bench.into(), ours, reference, reference / ours, goal)
     }
@@ -37,24 +37,25 @@ impl Figure {
     }
 }
 
-pub(crate) fn print(figures: &[Figure], json: bool) -> Result<()> {
-    let text = if json { serde_json::to_string_pretty(figures)? } else { table(figures).to_string() };
+pub(crate) fn print(measurements: &[Measurement], json: bool) -> Result<()> {
+    let text =
+        if json { serde_json::to_string_pretty(measurements)? } else { table(measurements).to_string() };
     writeln!(stdout(), "{text}")?;
     Ok(())
 }
 
-fn table(figures: &[Figure]) -> Table {
+fn table(measurements: &[Measurement]) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["measured", "ours", "reference", "ratio", "goal", "met"]);
-    for figure in figures {
+    for measurement in measurements {
         table.add_row([
-            figure.bench.clone(),
-            number(figure.ours),
-            number(figure.reference),
-            format!("{:.2}", figure.ratio),
-            figure.goal.map(|goal| format!("≥ {goal}")).unwrap_or_default(),
-            figure.met.map_or("", |met| if met { "yes" } else { "NO" }).to_owned(),
+            measurement.bench.clone(),
+            number(measurement.ours),
+            number(measurement.reference),
+            format!("{:.2}", measurement.ratio),
+            measurement.goal.map(|goal| format!("≥ {goal}")).unwrap_or_default(),
+            measurement.met.map_or("", |met| if met { "yes" } else { "NO" }).to_owned(),
         ]);
     }
     for column in 1..4 {

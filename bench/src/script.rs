@@ -13,7 +13,7 @@ use leftfold_script::{Script, ScriptLimits, Workers};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::subject::Subject;
 use crate::subject::sqlite::Files;
 
@@ -30,7 +30,7 @@ const GOAL: f64 = 100_000.0;
 /// The argument that turns this program into a script worker.
 pub(crate) const WORKER: &str = "--script-worker";
 
-pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>> {
+pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Measurement>> {
     let workers = Workers::new(std::env::current_exe()?, [WORKER.to_owned()], Budget::unlimited());
     let script = Script::compile_in(&workers, "carts", "carts.js", ScriptLimits::default(), SCRIPT)?;
     let here = Script::compile("carts", "carts.js", ScriptLimits::default(), SCRIPT)?;
@@ -44,10 +44,20 @@ pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>>
         ours.push(fold_in_bulk(&events, &script)?);
     }
     let (ours, in_process, rust) = (median(ours), median(in_process), median(rust));
-    let mut figures = vec![
-        Figure::more("folds per second on one core (100000)", ours, GOAL, Some(1.0)),
-        Figure::more("folds per second on one core (in this process, not contained)", ours, in_process, None),
-        Figure::more("folds per second on one core (the same in Rust, from JSON to JSON)", ours, rust, None),
+    let mut measurements = vec![
+        Measurement::more("folds per second on one core (100000)", ours, GOAL, Some(1.0)),
+        Measurement::more(
+            "folds per second on one core (in this process, not contained)",
+            ours,
+            in_process,
+            None,
+        ),
+        Measurement::more(
+            "folds per second on one core (the same in Rust, from JSON to JSON)",
+            ours,
+            rust,
+            None,
+        ),
     ];
     fill(files).await?;
     let (mut ours, mut rust) = (Vec::new(), Vec::new());
@@ -57,15 +67,15 @@ pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>>
         ours.push(catch_up(files, script.clone()).await?);
     }
     let bench = "catch-up of a script on SQLite, events/s (the same in Rust)";
-    figures.push(Figure::more(bench, median(ours), median(rust), None));
-    Ok(figures)
+    measurements.push(Measurement::more(bench, median(ours), median(rust), None));
+    Ok(measurements)
 }
 
 /// Folds all events in a worker, a page at a time as the engine does, and returns the events per
 /// second. The caller and the worker take turns, so this is the speed of one core.
 fn fold_in_bulk(events: &[Event], script: &Script) -> Result<f64> {
     const PAGE: usize = 2_000;
-    let bulk = script.bulk().ok_or("the script is not in a worker")?;
+    let bulk = script.bulk().ok_or("the script does not run in a worker process")?;
     let mut items = 0;
     let begun = Instant::now();
     for page in events.chunks(PAGE) {
@@ -73,7 +83,7 @@ fn fold_in_bulk(events: &[Event], script: &Script) -> Result<f64> {
         let upcoming = page.iter().zip(&ids).map(|(event, id)| Upcoming { id, document: None, event });
         let folded = bulk.fold(&upcoming.collect::<Vec<_>>(), page.len(), std::time::Duration::ZERO);
         for (event, folded) in page.iter().zip(folded) {
-            let cart = folded.ok_or("a fold was not computed")??;
+            let cart = folded.ok_or("the worker did not fold an event")??;
             if event.revision.0 == EACH {
                 items += cart.as_ref().map(Json::to::<Cart>).transpose()?.map_or(0, |cart| cart.items);
             }
@@ -81,7 +91,7 @@ fn fold_in_bulk(events: &[Event], script: &Script) -> Result<f64> {
     }
     let took = begun.elapsed();
     if items != CARTS * (EACH - 1) * 2 {
-        return Err(format!("{items} items were counted").into());
+        return Err(format!("the carts have {items} items, which is wrong").into());
     }
     Ok(float(EVENTS) / took.as_secs_f64())
 }
@@ -98,7 +108,7 @@ fn fold(events: &[Event], fold: impl Fn(Option<Json>, &Event) -> Result<Option<J
     }
     let took = begun.elapsed();
     if items != CARTS * (EACH - 1) * 2 {
-        return Err(format!("{items} items were counted").into());
+        return Err(format!("the carts have {items} items, which is wrong").into());
     }
     Ok(float(EVENTS) / took.as_secs_f64())
 }
@@ -166,7 +176,7 @@ fn next(cart: Option<Cart>, event: &CartEvent, time: impl Fn() -> String) -> Res
         (Some(cart), CartEvent::ItemAdded { quantity }) => {
             Ok(Some(Cart { items: cart.items + quantity, ..cart }))
         }
-        (None, CartEvent::ItemAdded { .. }) => Err("there is no such cart".into()),
+        (None, CartEvent::ItemAdded { .. }) => Err("the cart does not exist".into()),
         (_, CartEvent::CartCanceled {}) => Ok(None),
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::catch_up::in_a_process;
 use crate::latency;
-use crate::report::{Figure, Result, float};
+use crate::report::{Measurement, Result, float};
 use crate::stores::fill;
 use crate::subject::Subject;
 use crate::subject::mongodb::Databases;
@@ -25,7 +25,7 @@ const IDLE_LIMIT: f64 = 2.0;
 const FOLD_BY_HAND: f64 = 2.0;
 const ALL_BY_HAND: f64 = 4.0;
 
-pub(crate) async fn measure(databases: &Databases) -> Result<Vec<Figure>> {
+pub(crate) async fn measure(databases: &Databases) -> Result<Vec<Measurement>> {
     let place = "traffic";
     databases.remove(place).await?;
     fill(databases, place, EVENTS, Order::Interleaved { open: 5_000 }).await?;
@@ -43,19 +43,19 @@ pub(crate) async fn measure(databases: &Databases) -> Result<Vec<Figure>> {
     let trickled = sent_since(databases, &before, "at 200 events a second").await?;
     databases.remove(place).await?;
     Ok(vec![
-        Figure::less(
+        Measurement::less(
             "commands per event, catch-up (2 by hand)",
             float(folded) / float(EVENTS),
             FOLD_BY_HAND,
             None,
         ),
-        Figure::less(
+        Measurement::less(
             "commands per event, appended, folded and read at 200 a second (4 by hand)",
             float(trickled) / float(latency::EVENTS as u64),
             ALL_BY_HAND,
             None,
         ),
-        Figure::less(
+        Measurement::less(
             "commands per second, idle, three projections (at most 2)",
             float(idle) / IDLE.as_secs_f64(),
             IDLE_LIMIT,

@@ -8,7 +8,7 @@ use leftfold::content::{Contents, Operated, Operation, OperationId, Version, Ver
 use leftfold::revision::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::subject::Subject;
 
 /// The number of documents.
@@ -43,10 +43,10 @@ pub(crate) fn id(number: usize) -> String {
     format!("product-{number:07}")
 }
 
-/// A way of writing documents.
+/// A mode of writing documents.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
-    pub(crate) what: What,
+pub(crate) struct WriteMode {
+    pub(crate) kind: WriteKind,
     /// The number of documents per write.
     pub(crate) at_once: usize,
     /// The number of times each document is written.
@@ -54,21 +54,21 @@ pub(crate) struct Way {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum What {
+pub(crate) enum WriteKind {
     /// Replaces the whole document.
     Content,
     /// Increments a number in the document.
     Operation,
 }
 
-const WAYS: [Way; 4] = [
-    Way { what: What::Content, at_once: 1, rounds: 1 },
-    Way { what: What::Content, at_once: BULK, rounds: 20 },
-    Way { what: What::Operation, at_once: 1, rounds: 1 },
-    Way { what: What::Operation, at_once: BULK, rounds: 20 },
+const MODES: [WriteMode; 4] = [
+    WriteMode { kind: WriteKind::Content, at_once: 1, rounds: 1 },
+    WriteMode { kind: WriteKind::Content, at_once: BULK, rounds: 20 },
+    WriteMode { kind: WriteKind::Operation, at_once: 1, rounds: 1 },
+    WriteMode { kind: WriteKind::Operation, at_once: BULK, rounds: 20 },
 ];
 
-impl Way {
+impl WriteMode {
     /// Returns the documents that are written together, round by round.
     pub(crate) fn batches(self) -> impl Iterator<Item = (usize, Vec<usize>)> {
         let numbers: Vec<_> = (0..DOCUMENTS).collect();
@@ -82,41 +82,41 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for WriteMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.what {
-            What::Content => "content updates",
-            What::Operation => "operations",
+        let kind = match self.kind {
+            WriteKind::Content => "content updates",
+            WriteKind::Operation => "operations",
         };
         match self.at_once {
-            1 => write!(f, "{what}, one by one"),
-            many => write!(f, "{what}, {many} at a time"),
+            1 => write!(f, "{kind}, one by one"),
+            many => write!(f, "{kind}, {many} at a time"),
         }
     }
 }
 
-pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Measurement>> {
     let place = "writes";
-    let mut figures = Vec::new();
-    for way in WAYS {
+    let mut measurements = Vec::new();
+    for mode in MODES {
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
         for round in 1..=rounds {
-            eprintln!("{way}, round {round} of {rounds} …");
+            eprintln!("{mode}, round {round} of {rounds} …");
             subject.remove(place).await?;
-            plain.push(subject.plain_writes(place, way).await?);
+            plain.push(subject.plain_writes(place, mode).await?);
             subject.remove(place).await?;
             let store = subject.open(place).await?;
-            ours.push(guarded(store.clone(), way).await?);
+            ours.push(guarded(store.clone(), mode).await?);
             subject.close(store).await;
         }
-        let bench = format!("{way}, per second (unguarded)");
-        figures.push(Figure::more(bench, median(ours), median(plain), Some(GOAL)));
+        let bench = format!("{mode}, per second (unguarded)");
+        measurements.push(Measurement::more(bench, median(ours), median(plain), Some(GOAL)));
     }
     subject.remove(place).await?;
-    Ok(figures)
+    Ok(measurements)
 }
 
-async fn guarded(store: impl Contents, way: Way) -> Result<f64> {
+async fn guarded(store: impl Contents, mode: WriteMode) -> Result<f64> {
     let products = Versioned::<Product, _>::new(store, "products").await?;
     let mut versions = Vec::with_capacity(DOCUMENTS);
     for numbers in (0..DOCUMENTS).collect::<Vec<_>>().chunks(BULK) {
@@ -128,14 +128,14 @@ async fn guarded(store: impl Contents, way: Way) -> Result<f64> {
     }
     let clock = Clock::new();
     let begun = Instant::now();
-    for (round, numbers) in way.batches() {
-        match (way.what, &numbers[..]) {
-            (What::Content, &[number]) => {
+    for (round, numbers) in mode.batches() {
+        match (mode.kind, &numbers[..]) {
+            (WriteKind::Content, &[number]) => {
                 let product = Product::new(number, round);
                 versions[number] = applied(products.update(&id(number), versions[number], &product).await?)?;
             }
-            (What::Operation, &[number]) => check(&products.operate(&id(number), sell(&clock)?).await?)?,
-            (What::Content, many) => {
+            (WriteKind::Operation, &[number]) => check(&products.operate(&id(number), sell(&clock)?).await?)?,
+            (WriteKind::Content, many) => {
                 let new: Vec<_> =
                     many.iter().map(|number| (id(*number), Product::new(*number, round))).collect();
                 let from = many.iter().map(|number| Some(versions[*number]));
@@ -144,14 +144,14 @@ async fn guarded(store: impl Contents, way: Way) -> Result<f64> {
                     versions[*number] = applied(answer)?;
                 }
             }
-            (What::Operation, many) => {
+            (WriteKind::Operation, many) => {
                 let operations = many.iter().map(|number| Ok((DocumentId::new(id(*number))?, sell(&clock)?)));
                 let operations = operations.collect::<Result<_>>()?;
                 products.operate_all(operations).await?.iter().try_for_each(check)?;
             }
         }
     }
-    Ok(way.per_second(begun))
+    Ok(mode.per_second(begun))
 }
 
 fn sell(clock: &Clock) -> Result<Operation> {
@@ -161,13 +161,13 @@ fn sell(clock: &Clock) -> Result<Operation> {
 fn applied(answer: WriteAnswer<Product>) -> Result<Version> {
     match answer {
         WriteAnswer::Applied(version) => Ok(version),
-        other => Err(format!("a write was answered with {other:?}").into()),
+        other => Err(format!("a write was not applied: {other:?}").into()),
     }
 }
 
 fn check(operated: &Operated) -> Result<()> {
     match operated {
         Operated::Applied => Ok(()),
-        other => Err(format!("an operation was answered with {other:?}").into()),
+        other => Err(format!("an operation was not applied: {other:?}").into()),
     }
 }

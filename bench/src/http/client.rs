@@ -50,7 +50,7 @@ async fn send_all(mut connection: Connection, load: Load, client: usize) -> Resu
         if let Some((text, times)) = load.expected
             && std::str::from_utf8(answer)?.matches(text).count() != times
         {
-            return Err(format!("not as expected: {}", String::from_utf8_lossy(answer)).into());
+            return Err(format!("unexpected response: {}", String::from_utf8_lossy(answer)).into());
         }
     }
     Ok(())
@@ -86,7 +86,7 @@ impl Connection {
 
     async fn more(&mut self) -> Result<()> {
         match self.stream.read_buf(&mut self.read).await? {
-            0 => Err("the server ended the connection".into()),
+            0 => Err("the server closed the connection".into()),
             _ => Ok(()),
         }
     }
@@ -97,11 +97,11 @@ fn head(read: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&read[..end])?;
     if !head.starts_with("HTTP/1.1 200") {
-        return Err(format!("the server answered: {}", String::from_utf8_lossy(read)).into());
+        return Err(format!("the server rejected a request: {}", String::from_utf8_lossy(read)).into());
     }
     let length = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then_some(value.trim())
     });
-    Ok(Some((end + 4, length.ok_or("an answer without its length")?.parse()?)))
+    Ok(Some((end + 4, length.ok_or("a response has no content-length")?.parse()?)))
 }

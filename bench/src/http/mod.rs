@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use self::client::{Load, run};
 use self::serving::{Role, Server};
-use crate::report::{Figure, Result, float, median};
+use crate::report::{Measurement, Result, float, median};
 use crate::stores::fill;
 use crate::subject::{DATA, Subject};
 
@@ -38,13 +38,13 @@ const READS: u64 = 100_000;
 /// The goal for reads per second.
 const READS_GOAL: f64 = 10_000.0;
 
-pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
-    let mut figures = vec![ingest(subject, rounds).await?];
-    figures.extend(read(subject, rounds).await?);
-    Ok(figures)
+pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Measurement>> {
+    let mut measurements = vec![ingest(subject, rounds).await?];
+    measurements.extend(read(subject, rounds).await?);
+    Ok(measurements)
 }
 
-async fn ingest<S: Subject>(subject: &S, rounds: usize) -> Result<Figure> {
+async fn ingest<S: Subject>(subject: &S, rounds: usize) -> Result<Measurement> {
     let place = "http";
     let requests: Vec<_> = (0..CLIENTS).map(|client| posts(&feed(client))).collect();
     let requests = Arc::new(requests);
@@ -63,10 +63,15 @@ async fn ingest<S: Subject>(subject: &S, rounds: usize) -> Result<Figure> {
         server.stop().await?;
     }
     subject.remove(place).await?;
-    Ok(Figure::more("ingest over HTTP, events/s (the library)", median(ours), median(library), Some(0.5)))
+    Ok(Measurement::more(
+        "ingest over HTTP, events/s (the library)",
+        median(ours),
+        median(library),
+        Some(0.5),
+    ))
 }
 
-async fn read<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+async fn read<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Measurement>> {
     let place = "http-reads";
     subject.remove(place).await?;
     fill(subject, place, DOCUMENTS * 10, Order::Grouped).await?;
@@ -90,10 +95,10 @@ async fn read<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         eprintln!("HTTP, reads, round {round} of {rounds} …");
-        for (figures, role) in [(&mut bare, Role::Bare), (&mut ours, Role::Documents)] {
+        for (measurements, role) in [(&mut bare, Role::Bare), (&mut ours, Role::Documents)] {
             let argument = if role == Role::Bare { bytes.to_string() } else { subject.argument(place) };
             let server = Server::start(&argument, role).await?;
-            figures.push(reads / run(server.address, load()).await?.as_secs_f64());
+            measurements.push(reads / run(server.address, load()).await?.as_secs_f64());
             server.stop().await?;
         }
     }
@@ -101,8 +106,8 @@ async fn read<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
     let (ours, bare) = (median(ours), median(bare));
     let name = |with: &str| format!("documents of {bytes} bytes read over HTTP, per second ({with})");
     Ok(vec![
-        Figure::more(name("10000"), ours, READS_GOAL, Some(1.0)),
-        Figure::more(name("a bare axum handler"), ours, bare, None),
+        Measurement::more(name("10000"), ours, READS_GOAL, Some(1.0)),
+        Measurement::more(name("a bare axum handler"), ours, bare, None),
     ])
 }
 
@@ -169,7 +174,7 @@ fn delivery(stream: u64, revision: u64) -> Result<Delivery> {
     })
 }
 
-/// Returns the events per second of as many callers of the library, with the same batches.
+/// Returns the events per second when callers of the library deliver the same batches.
 async fn call(store: &(impl Sequences + Clone)) -> Result<f64> {
     let sequencer = Sequencer::new(store.clone());
     let mut feeds = Vec::new();
@@ -192,7 +197,7 @@ async fn call(store: &(impl Sequences + Clone)) -> Result<f64> {
                 if let Some(wrong) =
                     answers.iter().find(|answer| !matches!(answer, IngestAnswer::Appended(_)))
                 {
-                    return Err(format!("a delivery was answered with {wrong:?}").into());
+                    return Err(format!("a delivery was not appended: {wrong:?}").into());
                 }
             }
         });

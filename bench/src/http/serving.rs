@@ -37,15 +37,16 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(argument: &str, role: Role) -> Result<Self> {
-        let role = role.to_possible_value().ok_or("a role without a name")?;
+        let role = role.to_possible_value().ok_or("the role has no command-line name")?;
         let mut child = Command::new(std::env::current_exe()?)
             .args(["serve-as", argument, role.get_name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let mut said = BufReader::new(child.stdout.take().ok_or("a process without output")?).lines();
-        let address = said.next_line().await?.ok_or("a server ended before it said anything")?;
+        let mut lines =
+            BufReader::new(child.stdout.take().ok_or("the process has no standard output")?).lines();
+        let address = lines.next_line().await?.ok_or("the server ended before it printed its address")?;
         Ok(Self { child, address: address.parse()? })
     }
 
@@ -57,7 +58,7 @@ impl Server {
 }
 
 /// Prints the address and serves until standard input is closed.
-pub(crate) async fn be(argument: &str, role: Role) -> Result<()> {
+pub(crate) async fn run_role(argument: &str, role: Role) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     if role == Role::Bare {
         return bare(listener, argument.parse()?).await;
@@ -78,7 +79,7 @@ async fn serve<S: Backend>(store: S, role: Role, listener: TcpListener) -> Resul
     let (routes, stop) = Service::new(app.clone()).await?.router();
     let listen =
         Listen { requests_per_second: NonZeroU32::MAX, hosts: Some(Vec::new()), ..Listen::default() };
-    say(&listener)?;
+    print_address(&listener)?;
     listen.serve(listener, routes, stop, input_ended()).await;
     app.stop().await;
     Ok(())
@@ -87,14 +88,14 @@ async fn serve<S: Backend>(store: S, role: Role, listener: TcpListener) -> Resul
 async fn bare(listener: TcpListener, bytes: usize) -> Result<()> {
     let body = format!("\"{}\"", "x".repeat(bytes.saturating_sub(2)));
     let answer = move || async move { ([(CONTENT_TYPE, "application/json")], body) };
-    say(&listener)?;
+    print_address(&listener)?;
     let serving =
         axum::serve(listener, Router::new().route("/collections/{collection}/documents/{id}", get(answer)));
     Ok(serving.with_graceful_shutdown(input_ended()).await?)
 }
 
 /// Prints the address for the parent process.
-fn say(listener: &TcpListener) -> Result<()> {
+fn print_address(listener: &TcpListener) -> Result<()> {
     let mut out = stdout();
     writeln!(out, "{}", listener.local_addr()?)?;
     Ok(out.flush()?)

@@ -17,7 +17,7 @@ pub(super) struct Order {
 }
 
 /// A store in which other programs write plain documents.
-pub(crate) trait Plain: Subject<Store: ReactionStore> {
+pub(crate) trait ExternalDocuments: Subject<Store: ReactionStore> {
     /// Creates the collection or table for the documents.
     async fn make(&self, place: &str) -> Result<()>;
 
@@ -25,7 +25,7 @@ pub(crate) trait Plain: Subject<Store: ReactionStore> {
     async fn write(&self, place: &str, from: u64, count: u64) -> Result<()>;
 }
 
-impl Plain for Files {
+impl ExternalDocuments for Files {
     async fn make(&self, place: &str) -> Result<()> {
         let file = rusqlite::Connection::open(self.argument(place))?;
         file.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT)")?;
@@ -50,7 +50,7 @@ impl Plain for Files {
     }
 }
 
-impl Plain for Databases {
+impl ExternalDocuments for Databases {
     async fn make(&self, place: &str) -> Result<()> {
         Ok(self.database(place).create_collection("orders").await?)
     }

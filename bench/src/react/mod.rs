@@ -11,5 +11,5 @@ mod sqlite;
 pub(crate) use mongodb::on_mongodb;
 pub(crate) use sqlite::on_sqlite;
 
-use documents::{Order, Plain};
+use documents::{ExternalDocuments, Order};
 use run::{DOCUMENTS, Handled, LATENCIES, PER_SECOND, Run};

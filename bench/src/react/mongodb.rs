@@ -6,11 +6,11 @@ use ::mongodb::options::FullDocumentType;
 use bson::Document;
 use tokio::time::sleep;
 
-use super::documents::Plain as _;
+use super::documents::ExternalDocuments as _;
 use super::peer::Peer;
 use super::processes;
 use super::run::{DOCUMENTS, LATENCIES, PER_SECOND, latencies, start, throughput};
-use crate::report::{Figure, Result, float, median, percentile};
+use crate::report::{Measurement, Result, float, median, percentile};
 use crate::subject::Subject as _;
 use crate::subject::mongodb::Databases;
 use crate::traffic;
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(20);
 const ITS_IDLE: f64 = 1.3;
 const MOST_PER_TASK: f64 = 0.2;
 
-pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<Vec<Figure>> {
+pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<Vec<Measurement>> {
     let place = "react";
     let installed = Peer::install().await?;
     let (mut ours, mut bare, mut sent, mut theirs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -48,22 +48,22 @@ pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<V
     let ours = median(ours);
     let its = median(theirs.iter().map(|peer| peer.tasks_per_second).collect());
     let name = "tasks per second (a bare change stream with one read per document)";
-    let mut figures = vec![
-        Figure::more("tasks per second (mongodash)", ours, its, Some(10.0)),
-        Figure::more(name, ours, median(bare), None),
-        Figure::less("commands per task (0.2)", median(sent), MOST_PER_TASK, Some(1.0)),
+    let mut measurements = vec![
+        Measurement::more("tasks per second (mongodash)", ours, its, Some(10.0)),
+        Measurement::more(name, ours, median(bare), None),
+        Measurement::less("commands per task (0.2)", median(sent), MOST_PER_TASK, Some(1.0)),
     ];
     for percent in [50, 99] {
         let name = format!("write → handler, p{percent}, ms (a bare change stream)");
         let (ours, bare) = (percentile(&took, percent), percentile(&reference, percent));
-        figures.push(Figure::less(name, ours * 1e3, bare * 1e3, None));
+        measurements.push(Measurement::less(name, ours * 1e3, bare * 1e3, None));
         let its = median(theirs.iter().map(|peer| percentile(&peer.latencies, percent)).collect());
         let name = format!("write → handler, p{percent}, ms (mongodash)");
-        figures.push(Figure::less(name, ours * 1e3, its, Some(1.0)));
+        measurements.push(Measurement::less(name, ours * 1e3, its, Some(1.0)));
     }
-    figures.push(Figure::less("commands per second, idle (1.3)", idle, ITS_IDLE, Some(1.0)));
-    figures.extend(processes::measure(databases, rounds).await?);
-    Ok(figures)
+    measurements.push(Measurement::less("commands per second, idle (1.3)", idle, ITS_IDLE, Some(1.0)));
+    measurements.extend(processes::measure(databases, rounds).await?);
+    Ok(measurements)
 }
 
 /// Returns the documents per second of a bare change stream with one read per document.
@@ -74,12 +74,12 @@ async fn bare_throughput(databases: &Databases, place: &str) -> Result<f64> {
     let mut stream = orders.watch().await?;
     let begun = Instant::now();
     databases.write(place, 0, DOCUMENTS).await?;
-    let mut heard = 0;
-    while heard < DOCUMENTS {
+    let mut received = 0;
+    while received < DOCUMENTS {
         let Some(event) = stream.next_if_any().await? else { continue };
-        let key = event.document_key.ok_or("a change without a document")?;
-        orders.find_one(key).await?.ok_or("a document is gone")?;
-        heard += 1;
+        let key = event.document_key.ok_or("a change event has no document key")?;
+        orders.find_one(key).await?.ok_or("a changed document does not exist")?;
+        received += 1;
     }
     Ok(float(DOCUMENTS) / begun.elapsed().as_secs_f64())
 }
@@ -91,13 +91,13 @@ async fn bare_latencies(databases: &Databases, place: &str) -> Result<Vec<f64>> 
     let orders = databases.database(place).collection::<Document>("orders");
     let mut stream = orders.watch().full_document(FullDocumentType::UpdateLookup).await?;
     let listening = tokio::spawn(async move {
-        let mut heard = Vec::new();
-        while (heard.len() as u64) < LATENCIES {
+        let mut received = Vec::new();
+        while (received.len() as u64) < LATENCIES {
             if stream.next_if_any().await?.is_some() {
-                heard.push(Instant::now());
+                received.push(Instant::now());
             }
         }
-        Ok::<_, ::mongodb::error::Error>(heard)
+        Ok::<_, ::mongodb::error::Error>(received)
     });
     let mut tick = tokio::time::interval(Duration::from_millis(1_000 / PER_SECOND));
     let mut written = Vec::new();
@@ -106,11 +106,11 @@ async fn bare_latencies(databases: &Databases, place: &str) -> Result<Vec<f64>> 
         written.push(Instant::now());
         databases.write(place, number, 1).await?;
     }
-    let heard = listening.await??;
+    let received = listening.await??;
     let mut took: Vec<_> = written
         .iter()
-        .zip(heard)
-        .map(|(written, heard)| heard.duration_since(*written).as_secs_f64())
+        .zip(received)
+        .map(|(written, received)| received.duration_since(*written).as_secs_f64())
         .collect();
     took.sort_by(f64::total_cmp);
     Ok(took)

@@ -12,9 +12,9 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::{Handled, Order, Plain};
+use super::{ExternalDocuments, Handled, Order};
 use crate::catch_up::{Cost, peak_bytes};
-use crate::report::{Figure, Result, float};
+use crate::report::{Measurement, Result, float};
 
 /// The limit for replacing a killed process, in seconds.
 const TAKEOVER: f64 = 5.0;
@@ -37,29 +37,29 @@ pub(crate) enum Role {
 }
 
 /// A process that reports when it is ready.
-struct Other {
+struct ReactorProcess {
     child: Child,
-    said: Lines<BufReader<ChildStdout>>,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Other {
+impl ReactorProcess {
     fn start(store: &str, role: Role, count: u64) -> Result<Self> {
-        let role = role.to_possible_value().ok_or("a role without a name")?;
+        let role = role.to_possible_value().ok_or("the role has no command-line name")?;
         let mut child = Command::new(std::env::current_exe()?)
             .args(["react-as", store, role.get_name(), &count.to_string()])
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let said = BufReader::new(child.stdout.take().ok_or("a process without output")?).lines();
-        Ok(Self { child, said })
+        let lines = BufReader::new(child.stdout.take().ok_or("the process has no standard output")?).lines();
+        Ok(Self { child, lines })
     }
 
-    async fn says(&mut self) -> Result<String> {
-        Ok(self.said.next_line().await?.ok_or("a process ended before it said anything")?)
+    async fn next_line(&mut self) -> Result<String> {
+        Ok(self.lines.next_line().await?.ok_or("a process ended before it printed a line")?)
     }
 }
 
-pub(super) async fn measure<S: Plain>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+pub(super) async fn measure<S: ExternalDocuments>(subject: &S, rounds: usize) -> Result<Vec<Measurement>> {
     let (mut planners, mut workers) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         eprintln!("reactions, processes that are killed, round {round} of {rounds} …");
@@ -67,9 +67,14 @@ pub(super) async fn measure<S: Plain>(subject: &S, rounds: usize) -> Result<Vec<
         workers.push(from_worker(subject).await?);
     }
     let worst = |seconds: Vec<f64>| seconds.into_iter().fold(0.0, f64::max);
-    let mut figures = vec![
-        Figure::less("takeover from a killed planner, worst, s (5)", worst(planners), TAKEOVER, Some(1.0)),
-        Figure::less("takeover from a killed worker, worst, s (5)", worst(workers), TAKEOVER, Some(1.0)),
+    let mut measurements = vec![
+        Measurement::less(
+            "takeover from a killed planner, worst, s (5)",
+            worst(planners),
+            TAKEOVER,
+            Some(1.0),
+        ),
+        Measurement::less("takeover from a killed worker, worst, s (5)", worst(workers), TAKEOVER, Some(1.0)),
     ];
     let mut peaks = Vec::new();
     for count in DUE {
@@ -77,18 +82,18 @@ pub(super) async fn measure<S: Plain>(subject: &S, rounds: usize) -> Result<Vec<
         peaks.push(while_due(subject, count).await?.peak_bytes);
     }
     let name = format!("peak memory while {} tasks are due, MB ({} tasks)", DUE[1], DUE[0]);
-    figures.push(Figure::less(name, float(peaks[1]) / 1e6, float(peaks[0]) / 1e6, Some(0.8)));
-    Ok(figures)
+    measurements.push(Measurement::less(name, float(peaks[1]) / 1e6, float(peaks[0]) / 1e6, Some(0.8)));
+    Ok(measurements)
 }
 
 /// Returns the seconds from killing a planner until a document is handled.
-async fn from_planner<S: Plain>(subject: &S) -> Result<f64> {
+async fn from_planner<S: ExternalDocuments>(subject: &S) -> Result<f64> {
     let place = "react-planner";
     subject.remove(place).await?;
     let store = subject.open(place).await?;
     subject.make(place).await?;
-    let mut planner = Other::start(&subject.argument(place), Role::Plan, 0)?;
-    planner.says().await?;
+    let mut planner = ReactorProcess::start(&subject.argument(place), Role::Plan, 0)?;
+    planner.next_line().await?;
     let handled = Handled::default();
     let reacting = Reactor::on(store).reaction(handled.reaction()).start().await?;
     subject.write(place, 0, 1).await?;
@@ -104,7 +109,7 @@ async fn from_planner<S: Plain>(subject: &S) -> Result<f64> {
 }
 
 /// Returns the seconds from killing a worker with a running task until another worker runs it.
-async fn from_worker<S: Plain>(subject: &S) -> Result<f64> {
+async fn from_worker<S: ExternalDocuments>(subject: &S) -> Result<f64> {
     let place = "react-worker";
     subject.remove(place).await?;
     let store = subject.open(place).await?;
@@ -112,10 +117,10 @@ async fn from_worker<S: Plain>(subject: &S) -> Result<f64> {
     let handled = Handled::default();
     let nothing: [&str; 0] = [];
     let planner = Reactor::on(store.clone()).reaction(handled.reaction()).runs(nothing).start().await?;
-    let mut worker = Other::start(&subject.argument(place), Role::Hang, 0)?;
-    worker.says().await?;
+    let mut worker = ReactorProcess::start(&subject.argument(place), Role::Hang, 0)?;
+    worker.next_line().await?;
     subject.write(place, 0, 1).await?;
-    worker.says().await?;
+    worker.next_line().await?;
     let reacting = Reactor::on(store).reaction(handled.reaction()).start().await?;
     worker.child.kill().await?;
     let begun = Instant::now();
@@ -129,31 +134,31 @@ async fn from_worker<S: Plain>(subject: &S) -> Result<f64> {
 }
 
 /// Returns the cost of a process while `count` tasks are due.
-async fn while_due<S: Plain>(subject: &S, count: u64) -> Result<Cost> {
+async fn while_due<S: ExternalDocuments>(subject: &S, count: u64) -> Result<Cost> {
     let place = "react-due";
     subject.remove(place).await?;
     drop(subject.open(place).await?);
     subject.make(place).await?;
-    let mut process = Other::start(&subject.argument(place), Role::Due, count)?;
-    process.says().await?;
+    let mut process = ReactorProcess::start(&subject.argument(place), Role::Due, count)?;
+    process.next_line().await?;
     for from in (0..count).step_by(usize::try_from(PIECE)?) {
         subject.write(place, from, PIECE.min(count - from)).await?;
     }
-    let cost = serde_json::from_str(&process.says().await?)?;
+    let cost = serde_json::from_str(&process.next_line().await?)?;
     subject.remove(place).await?;
     Ok(cost)
 }
 
 /// Runs a role in this process.
-pub(crate) async fn be(store: &str, role: Role, count: u64) -> Result<()> {
+pub(crate) async fn run_role(store: &str, role: Role, count: u64) -> Result<()> {
     if store.starts_with("mongodb") {
-        be_on(leftfold_mongodb::Mongo::connect(store).await?, role, count).await
+        run_role_on(leftfold_mongodb::Mongo::connect(store).await?, role, count).await
     } else {
-        be_on(leftfold_sqlite::Sqlite::open(store).await?, role, count).await
+        run_role_on(leftfold_sqlite::Sqlite::open(store).await?, role, count).await
     }
 }
 
-async fn be_on<S: ReactionStore>(store: S, role: Role, count: u64) -> Result<()> {
+async fn run_role_on<S: ReactionStore>(store: S, role: Role, count: u64) -> Result<()> {
     let handled = Handled::default();
     let reactor = Reactor::on(store);
     let begun = Arc::new(Notify::new());
@@ -167,12 +172,12 @@ async fn be_on<S: ReactionStore>(store: S, role: Role, count: u64) -> Result<()>
             reacting
         }
     };
-    say("ready")?;
+    print_line("ready")?;
     match role {
         Role::Plan => std::future::pending().await,
         Role::Hang => {
             begun.notified().await;
-            say("running")?;
+            print_line("running")?;
             std::future::pending().await
         }
         Role::Due => {
@@ -189,7 +194,7 @@ async fn be_on<S: ReactionStore>(store: S, role: Role, count: u64) -> Result<()>
             reacting.resume("bench").await?;
             handled.are(RUNS.min(count)).await;
             let cost = Cost { seconds: resumed.elapsed().as_secs_f64(), peak_bytes: peak_bytes()? };
-            say(&serde_json::to_string(&cost)?)
+            print_line(&serde_json::to_string(&cost)?)
         }
     }
 }
@@ -202,7 +207,7 @@ fn hangs(begun: &Arc<Notify>) -> Reaction {
     })
 }
 
-fn say(what: &str) -> Result<()> {
+fn print_line(what: &str) -> Result<()> {
     use std::io::Write as _;
     let mut out = std::io::stdout();
     writeln!(out, "{what}")?;

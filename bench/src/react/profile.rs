@@ -17,7 +17,7 @@ use leftfold::{DocumentId, Log, delegate};
 use serde::Serialize;
 use tokio::task;
 
-use super::{DOCUMENTS, Plain, Run};
+use super::{DOCUMENTS, ExternalDocuments, Run};
 use crate::report::{Result, float, number};
 use crate::subject::mongodb::Databases;
 use crate::subject::sqlite::Files;
@@ -175,7 +175,7 @@ struct Line {
 }
 
 /// A store whose server reports its processor time.
-pub(crate) trait Computing: Plain {
+pub(crate) trait Computing: ExternalDocuments {
     /// Returns the server's processor time so far, or `None` if it is part of this process.
     async fn server_time(&self) -> Result<Option<Duration>>;
 }

@@ -8,7 +8,7 @@ use leftfold::react::{Context, Reaction, ReactionStore, Reactor, ReactorHandle};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::documents::{Order, Plain};
+use super::documents::{ExternalDocuments, Order};
 use crate::report::{Result, float};
 
 pub(super) const DOCUMENTS: u64 = 20_000;
@@ -60,7 +60,7 @@ pub(super) struct Run<R> {
 
 impl<R: ReactionStore> Run<R> {
     /// Starts a reactor on an empty store.
-    pub(super) async fn start(subject: &impl Plain, place: &str, store: R) -> Result<Self> {
+    pub(super) async fn start(subject: &impl ExternalDocuments, place: &str, store: R) -> Result<Self> {
         subject.make(place).await?;
         let handled = Handled::default();
         let reactor = Reactor::on(store).concurrency(AT_ONCE).reaction(handled.reaction());
@@ -70,7 +70,7 @@ impl<R: ReactionStore> Run<R> {
     }
 
     /// Writes the documents. Returns the time until the last one is handled and its task is done.
-    pub(super) async fn handle_all(&self, subject: &impl Plain, place: &str) -> Result<Duration> {
+    pub(super) async fn handle_all(&self, subject: &impl ExternalDocuments, place: &str) -> Result<Duration> {
         let begun = Instant::now();
         subject.write(place, 0, DOCUMENTS).await?;
         self.handled.are(DOCUMENTS).await;
@@ -89,13 +89,13 @@ impl<R: ReactionStore> Run<R> {
     }
 }
 
-pub(super) async fn start<S: Plain>(subject: &S, place: &str) -> Result<Run<S::Store>> {
+pub(super) async fn start<S: ExternalDocuments>(subject: &S, place: &str) -> Result<Run<S::Store>> {
     subject.remove(place).await?;
     Run::start(subject, place, subject.open(place).await?).await
 }
 
 /// Returns the tasks per second, from the first write until the last task is done.
-pub(super) async fn throughput<S: Plain>(subject: &S, place: &str) -> Result<f64> {
+pub(super) async fn throughput<S: ExternalDocuments>(subject: &S, place: &str) -> Result<f64> {
     let run = start(subject, place).await?;
     let took = run.handle_all(subject, place).await?;
     run.stop().await;
@@ -103,7 +103,7 @@ pub(super) async fn throughput<S: Plain>(subject: &S, place: &str) -> Result<f64
 }
 
 /// Returns the times from a write to its handler, in seconds, sorted.
-pub(super) async fn latencies<S: Plain>(subject: &S, place: &str) -> Result<Vec<f64>> {
+pub(super) async fn latencies<S: ExternalDocuments>(subject: &S, place: &str) -> Result<Vec<f64>> {
     let run = start(subject, place).await?;
     let mut tick = tokio::time::interval(Duration::from_millis(1_000 / PER_SECOND));
     let mut written = Vec::new();

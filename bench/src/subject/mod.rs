@@ -10,8 +10,8 @@ use leftfold::content::Contents;
 use leftfold::{Sequences, Store};
 
 use crate::Part;
-use crate::report::{Figure, Result};
-use crate::writes::Way;
+use crate::report::{Measurement, Result};
+use crate::writes::WriteMode;
 
 /// A store to measure. Its places have names, and opening a place creates it.
 pub(crate) trait Subject {
@@ -50,20 +50,20 @@ pub(crate) trait Subject {
 
     /// Folds as articles suggest: for each event, reads the document, checks the revision and does
     /// a guarded write.
-    async fn one_by_one(&self, place: &str, way: &OneByOne) -> Result<Duration>;
+    async fn one_by_one(&self, place: &str, mode: &OneByOne) -> Result<Duration>;
 
     /// Inserts events as plain rows or documents, each durable before the next. Returns the events
     /// per second.
     async fn inserts(&self, place: &str) -> Result<f64>;
 
     /// Writes documents without any guard against other writers. Returns the writes per second.
-    async fn plain_writes(&self, place: &str, way: Way) -> Result<f64>;
+    async fn plain_writes(&self, place: &str, mode: WriteMode) -> Result<f64>;
 
     /// Measures `events` times the lower bound of the latency, in seconds.
     async fn bare_latencies(&self, place: &str, events: usize, every: Duration) -> Result<Vec<f64>>;
 
     /// Measures the commands sent to the server.
-    async fn traffic(&self) -> Result<Vec<Figure>> {
+    async fn traffic(&self) -> Result<Vec<Measurement>> {
         Ok(Vec::new())
     }
 }

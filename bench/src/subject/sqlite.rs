@@ -11,7 +11,7 @@ use super::{DATA, Inserts, OneByOne, Subject};
 use crate::Part;
 use crate::carts::{Cart, fold};
 use crate::report::{Result, float};
-use crate::writes::{DOCUMENTS, Product, Way, What, id};
+use crate::writes::{DOCUMENTS, Product, WriteKind, WriteMode, id};
 
 /// Files in a directory.
 pub(crate) struct Files {
@@ -79,8 +79,8 @@ impl Subject for Files {
         catch_up(&self.file(place))
     }
 
-    async fn one_by_one(&self, place: &str, way: &OneByOne) -> Result<Duration> {
-        per_event(&self.file(place), way.events)
+    async fn one_by_one(&self, place: &str, mode: &OneByOne) -> Result<Duration> {
+        per_event(&self.file(place), mode.events)
     }
 
     async fn inserts(&self, place: &str) -> Result<f64> {
@@ -88,8 +88,8 @@ impl Subject for Files {
         Ok(float(INSERTED as u64) / took)
     }
 
-    async fn plain_writes(&self, place: &str, way: Way) -> Result<f64> {
-        write(&self.file(place), way)
+    async fn plain_writes(&self, place: &str, mode: WriteMode) -> Result<f64> {
+        write(&self.file(place), mode)
     }
 
     async fn bare_latencies(&self, place: &str, events: usize, _: Duration) -> Result<Vec<f64>> {
@@ -186,7 +186,7 @@ fn per_event(file: &Path, events: usize) -> Result<Duration> {
 }
 
 /// Writes documents, `at_once` per transaction.
-fn write(file: &Path, way: Way) -> Result<f64> {
+fn write(file: &Path, mode: WriteMode) -> Result<f64> {
     let mut connection = open(file)?;
     connection
         .execute_batch("CREATE TABLE products (id TEXT PRIMARY KEY NOT NULL, body TEXT NOT NULL) STRICT")?;
@@ -199,14 +199,14 @@ fn write(file: &Path, way: Way) -> Result<f64> {
     }
     transaction.commit()?;
     let begun = Instant::now();
-    for (round, numbers) in way.batches() {
+    for (round, numbers) in mode.batches() {
         let transaction = connection.transaction()?;
         for number in numbers {
-            match way.what {
-                What::Content => transaction
+            match mode.kind {
+                WriteKind::Content => transaction
                     .prepare_cached("UPDATE products SET body = ?2 WHERE id = ?1")?
                     .execute(params![id(number), serde_json::to_string(&Product::new(number, round))?])?,
-                What::Operation => transaction
+                WriteKind::Operation => transaction
                     .prepare_cached(
                         "UPDATE products SET body = json_set(body, '$.stock', body ->> '$.stock' - 1) WHERE id = ?1",
                     )?
@@ -215,7 +215,7 @@ fn write(file: &Path, way: Way) -> Result<f64> {
         }
         transaction.commit()?;
     }
-    Ok(way.per_second(begun))
+    Ok(mode.per_second(begun))
 }
 
 /// Inserts events one by one, each in its own commit. Returns the seconds that each took.

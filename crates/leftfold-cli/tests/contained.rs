@@ -126,7 +126,7 @@ fn an_event_whose_fold_never_comes_back_is_parked_and_freezes_nobody() {
     for name in searching {
         eventually("the document is parked", || parked(&daemon, name).len() == 1);
         let errors = parked(&daemon, name);
-        assert!(errors[0].contains("it ran for longer than 300ms"), "{errors:?}");
+        assert!(errors[0].contains("the script exceeded its time limit of 300ms"), "{errors:?}");
         let document = daemon.get(&format!("/collections/{name}/documents/harmless?at_least={harmless}"));
         assert_eq!(document, json!({ "has": true }));
     }

@@ -17,8 +17,8 @@ use self::served::{Daemon, JSON, change, initialized, killed, leftfold, said};
 fn what_init_makes_works() {
     let directory = initialized();
     let again = leftfold(directory.path(), &["init"]);
-    assert!(!again.status.success() && said(&again).contains("is there already"), "{}", said(&again));
-    for (command, expected) in [("check", "answers"), ("test", "2 cases held, 0 failed")] {
+    assert!(!again.status.success() && said(&again).contains("it exists already"), "{}", said(&again));
+    for (command, expected) in [("check", "responds"), ("test", "2 cases passed, 0 failed")] {
         let output = leftfold(directory.path(), &[command]);
         assert!(output.status.success() && said(&output).contains(expected), "{}", said(&output));
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bson::doc;
 use common::scenarios::shop;
-use common::{Answer, Place, command, run};
+use common::{Answer, File, Place, command, run};
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
 use tokio::sync::OnceCell;
@@ -98,8 +98,8 @@ async fn a_server_without_transactions_holds_no_log() {
     place.run(&["doctor"]).exits(1).says("wrong    store        the log: ").says("→ start it with --replSet");
 }
 
-#[test]
-fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
+#[tokio::test]
+async fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     let told = |url: &str, status, what: &str| {
         for command in [["status"].as_slice(), &["doctor"], &["get", "cart_details", "cart-1", "--json"]] {
             let answer = run(self::command().args(command).args(["--store", url])).exits(status).says(what);
@@ -113,10 +113,14 @@ fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     told("mongodb://ann:t0psecret@127.0.0.1/shop?speed=t0psecret", 2, "speed is an invalid option");
     told("postgres://ann:t0psecret@127.0.0.1/shop", 2, "unknown kind of store; name a file");
     // URLs at unexpected places.
+    let file = File::new();
+    file.open().await;
     let url = "mongodb://ann:t0psecret@127.0.0.1/shop";
     for misplaced in [["status", url, ""], ["get", url, "cart-1"], ["parked", "list", url]] {
         let command = misplaced.iter().filter(|part| !part.is_empty());
-        keeps_secrets(&run(self::command().args(command)).exits(2).says("mongodb://…@127.0.0.1/shop"));
+        let mut misplaced = self::command();
+        misplaced.env("LEFTFOLD_STORE", file.argument()).args(command);
+        keeps_secrets(&run(&mut misplaced).exits(2).says("mongodb://…@127.0.0.1/shop"));
     }
 }
 

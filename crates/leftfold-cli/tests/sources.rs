@@ -100,7 +100,7 @@ fn what_a_broker_brings_becomes_documents_however_either_dies() {
     let (runtime, server) = server();
     let directory = reading(&server.url(), "");
     let (status, said) = checked(directory.path());
-    assert!(status == Some(0) && said.contains("1 source can be read from"), "{said}");
+    assert!(status == Some(0) && said.contains("1 source can be read"), "{said}");
     // In the wrong order, with a duplicate and a message that is not an event.
     publish(&server, &[event("a", 3), event("a", 2), json!("nothing"), event("a", 1), event("a", 2)]);
     let daemon = Daemon::start(directory.path());
@@ -171,15 +171,19 @@ fn what_init_shows_can_be_said() {
     std::fs::write(file, text.replace("redis://localhost", &server.url())).unwrap();
     let (status, said) = checked(directory.path());
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("1 reaction") && said.contains("1 source can be read from"), "{said}");
+    assert!(said.contains("1 reaction") && said.contains("1 source can be read"), "{said}");
 }
 
 #[test]
 fn mistakes_are_named() {
     let url = "redis://127.0.0.1:1";
     for (from, to, expected) in [
-        ("stream = \"orders\"", "queue = \"orders\"", "source the orders: one of type redis needs `stream`"),
-        ("stream = \"orders\"", "stream = \"orders\"\nqueue = \"orders\"", "has no `queue`"),
+        (
+            "stream = \"orders\"",
+            "queue = \"orders\"",
+            "source the orders: a source of type redis needs `stream`",
+        ),
+        ("stream = \"orders\"", "stream = \"orders\"\nqueue = \"orders\"", "has no key `queue`"),
         ("type = \"redis\"", "type = \"rdis\"", "rdis"),
         (url, "http://ann:hidden@localhost", "source the orders: "),
         ("batch = 1", "[resupply]\nurl = \"here\"", "resupply: "),

@@ -67,7 +67,7 @@ fn other_machines_need_encryption_and_a_token() {
         }
     };
     change(directory.path(), "127.0.0.1:0", "0.0.0.0:0");
-    refused("name a certificate in server.tls");
+    refused("set a certificate in server.tls");
     drop(Daemon::start_with(directory.path(), "http", &["--insecure"]));
     let certificate = certified(directory.path());
     refused("leftfold token new");

@@ -172,7 +172,7 @@ fn a_call_is_signed_and_made_again_under_its_id_until_it_is_heard() {
     let data = json!({ "collection": "carts", "id": "cart-1", "document": document });
     assert_eq!(message["data"], data);
     let task = task(&daemon, "cart-1", "it is done", |task| task["state"] == "done");
-    assert!(task.to_string().contains("it answered 500: heard"), "{task}");
+    assert!(task.to_string().contains("the response is 500: heard"), "{task}");
     // Another state of the document is another message. A document that does not match causes none.
     append(&daemon, "cart-1", &added(3));
     let calls = sink.until("it is called again", |calls| calls.len() == 3);
@@ -286,7 +286,7 @@ fn mistakes_are_named() {
     let twice = text.split("[[projection]]").next().unwrap().split("[[reaction]]").nth(1).unwrap().to_owned();
     std::fs::write(file, format!("{text}\n[[reaction]]{twice}")).unwrap();
     let output = leftfold(directory.path(), &["check"]);
-    assert!(said(&output).contains("two have this name"), "{}", said(&output));
+    assert!(said(&output).contains("two reactions have this name"), "{}", said(&output));
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! The run of the demo: events are appended and folded, failures are repaired, and every document is
-//! checked.
+//! The run of the demo: it appends and folds events, repairs failures, and checks every document.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

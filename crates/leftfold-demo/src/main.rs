@@ -1,6 +1,6 @@
-//! A demonstration: many events, delivered twice, out of order or not at all, workers that are killed
-//! again and again, and folds that fail. At the end it compares every document with an independent
-//! fold of the log.
+//! A demonstration: many events, delivered twice, out of order or not at all, workers that are
+//! killed again and again, and folds that fail. At the end it compares every document with an
+//! independent fold of the log.
 
 mod args;
 mod demo;

@@ -86,8 +86,8 @@ async fn compare<S: Documents + Examine>(
     let name = Collection::new(collection)?;
     let exists = store.collections().await?.contains(&name);
     let mut after = None;
-    while exists {
-        let page = store.scan(&name, after, PAGE).await?;
+    loop {
+        let page = if exists { store.scan(&name, after, PAGE).await? } else { Vec::new() };
         let Some(last) = page.last() else { break };
         after = Some(last.id.clone());
         for record in page {

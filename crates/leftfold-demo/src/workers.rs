@@ -1,7 +1,7 @@
 //! Worker processes, which are killed at random moments and restarted at once.
 //!
-//! A worker ends after the current batch when its standard input closes. So it can be asked to
-//! stop, and it notices when its parent is gone.
+//! A worker ends after the current batch when its standard input closes. So the demo can stop it,
+//! and it notices when its parent is gone.
 
 use std::ffi::OsString;
 use std::io;
@@ -119,7 +119,7 @@ impl Crew {
         }
     }
 
-    /// Asks all workers to stop, and waits until they have.
+    /// Stops all workers, and waits for their end.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         self.stop.send_replace(true);
         while let Some(ended) = self.keepers.join_next().await {

@@ -61,7 +61,8 @@ async fn a_log_that_is_not_there_is_not_checked() {
 
 #[tokio::test]
 async fn a_server_without_transactions_holds_no_log() {
-    let place = Database::of(&Server::standalone().await.unwrap());
+    let server = Server::standalone().await.unwrap();
+    let place = Database::of(&server);
     for command in [[].as_slice(), &["verify"]] {
         place.run(command).exits(3).says("this server is no replica set; start it with --replSet");
     }

@@ -22,6 +22,8 @@
 //!
 //! The feature `bson` converts values from and to BSON.
 
+#![warn(clippy::iter_over_hash_type)]
+
 #[cfg(feature = "bson")]
 mod bson;
 mod condition;

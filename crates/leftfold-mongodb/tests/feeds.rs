@@ -20,7 +20,7 @@ use leftfold_testbed::mongodb::Server;
 const A_WHILE: Duration = Duration::from_secs(20);
 
 fn plain(name: &str) -> DocumentSource {
-    DocumentSource::Plain(ExternalCollection::new(name).unwrap())
+    DocumentSource::External(ExternalCollection::new(name).unwrap())
 }
 
 fn id(text: &str) -> DocumentId {

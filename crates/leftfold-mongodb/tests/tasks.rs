@@ -377,7 +377,7 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     let orders = store.database().collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 5, "n": 1 }).await.unwrap();
     insert(&store, [task("a", 1)].into_iter()).await;
-    let on = DocumentSource::Plain(ExternalCollection::new("orders").unwrap());
+    let on = DocumentSource::External(ExternalCollection::new("orders").unwrap());
     let five = DocumentId::new(r#"{"$numberInt":"5"}"#).unwrap();
     let mut session = store.database().client().start_session().await.unwrap();
     // First aborted, then committed.

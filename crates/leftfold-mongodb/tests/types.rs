@@ -63,7 +63,7 @@ async fn reactions_see_the_types_that_documents_have() {
     let documents = values.iter().zip(0..).map(|(value, id)| doc! { "_id": id, "v": value.clone() });
     collection.insert_many(documents).await.unwrap();
 
-    let on = DocumentSource::Plain(ExternalCollection::new("any").unwrap());
+    let on = DocumentSource::External(ExternalCollection::new("any").unwrap());
     let ids = store.page_of_ids(&on, None, 100).await.unwrap();
     let read = store.current_documents(&on, ids, usize::MAX).await.unwrap().documents;
     assert_eq!(read.len(), values.len());

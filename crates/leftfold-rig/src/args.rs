@@ -8,10 +8,10 @@ use crate::store::Kind;
 
 const EXIT_STATUS: &str = "\
 Exit status:
-  0    everything held
-  1    something did not hold: what, and where the store is, is said on standard error
-  2    the command can't be understood, or the program was built without failpoints
-  3    the run could not be carried out
+  0    no violations
+  1    violations: standard error lists them, and the place of the store
+  2    invalid command, or a program built without failpoints
+  3    the rig failed, so the run proves nothing
   130  interrupted";
 
 /// Kill and stop Leftfold's processes on a real store at the worst moments, and check that nothing
@@ -94,7 +94,7 @@ pub(crate) struct Process {
     pub(crate) place: String,
     /// Keep other files in this directory
     #[arg(long)]
-    pub(crate) beside: PathBuf,
+    pub(crate) directory: PathBuf,
     #[arg(long)]
     pub(crate) name: String,
     #[arg(long)]
@@ -104,5 +104,5 @@ pub(crate) struct Process {
     pub(crate) from: u64,
     /// Run the fixed code, which can fold and decode everything
     #[arg(long)]
-    pub(crate) mended: bool,
+    pub(crate) fixed: bool,
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::member::Member;
-use crate::messages::{Blow, Did, Order};
+use crate::messages::{Action, Order, ReactorCounts};
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Kind, Place};
@@ -25,10 +25,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
     /// The counts of reactors that have ended.
-    did: Did,
+    ended_counts: ReactorCounts,
     store: Kind,
     place: String,
-    beside: PathBuf,
+    directory: PathBuf,
     seed: u64,
     dice: Dice,
     program: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Crew {
 pub(crate) enum Code {
     /// The code that fails to fold or decode some events.
     Old,
-    Mended,
+    Fixed,
     /// Either version, at random, as during a rolling deployment.
     Any,
 }
@@ -49,14 +49,14 @@ impl Crew {
     pub(crate) fn new(
         store: Kind,
         place: String,
-        beside: PathBuf,
+        directory: PathBuf,
         seed: u64,
         ledger: Arc<Mutex<Ledger>>,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe()
-            .map_err(|error| Failure::rig("starting processes: this program can't be found", error))?;
-        let (members, did, dice) = (Vec::new(), Did::default(), Dice::new(seed));
-        Ok(Self { members, did, store, place, beside, seed, dice, program, ledger })
+            .map_err(|error| Failure::rig("looking for this program to start processes", error))?;
+        let (members, ended_counts, dice) = (Vec::new(), ReactorCounts::default(), Dice::new(seed));
+        Ok(Self { members, ended_counts, store, place, directory, seed, dice, program, ledger })
     }
 
     /// Starts `count` processes and waits until they are ready.
@@ -82,22 +82,22 @@ impl Crew {
             Role::Feeder => (format!("feeder-{seat}"), self.seed),
             _ => (name.unwrap_or_else(|| format!("{}-{seat}-{turn}", role.name())), self.dice.next()),
         };
-        let mended = match code {
+        let fixed = match code {
             Code::Old => false,
-            Code::Mended => true,
+            Code::Fixed => true,
             Code::Any => self.dice.happens(400),
         };
         let mut arguments: Vec<OsString> = vec!["--seed".into(), seed.to_string().into()];
         arguments.extend(["--store".into(), self.store.name().into()]);
         arguments.extend(["--place".into(), self.place.clone().into()]);
-        arguments.extend(["--beside".into(), self.beside.clone().into()]);
-        arguments.extend(mended.then(|| "--mended".into()));
+        arguments.extend(["--directory".into(), self.directory.clone().into()]);
+        arguments.extend(fixed.then(|| "--fixed".into()));
         Member::start(&self.program, arguments, (role, seat, turn), name, next_append).await
     }
 
     /// Returns the counts of reactors that have ended.
-    pub(crate) fn did(&self) -> Did {
-        self.did
+    pub(crate) fn ended_counts(&self) -> ReactorCounts {
+        self.ended_counts
     }
 
     /// Returns the seed of the feeders' events.
@@ -142,11 +142,11 @@ impl Crew {
         at: usize,
         place: &Place,
         times: u64,
-        blow: Blow,
+        action: Action,
     ) -> Result<bool, Failure> {
         let passes = place.passes.iter().map(ToString::to_string).collect();
         let times = u32::try_from(times).unwrap_or(1);
-        let order = Order::At { place: place.name.to_owned(), passes, times, blow };
+        let order = Order::At { place: place.name.to_owned(), passes, times, action };
         self.members[at].disarmed = false;
         self.members[at].order(&order).await?;
         let begun = Instant::now();
@@ -162,7 +162,7 @@ impl Crew {
                 member.order(&Order::Disarm).await?;
             }
             if begun.elapsed() > PATIENCE {
-                return Err(Failure::rig(format!("giving {} an order", member.name), "it does not answer"));
+                return Err(Failure::rig(format!("giving {} an order", member.name), "it does not respond"));
             }
             pause().await;
         }
@@ -196,15 +196,15 @@ impl Crew {
     ) -> Result<(), Failure> {
         let member = &mut self.members[at];
         member.kill(by_itself, &self.ledger).await?;
-        self.did += member.did;
-        let code = if member.role == Role::Operator { Code::Mended } else { Code::Any };
+        self.ended_counts += member.counts;
+        let code = if member.role == Role::Operator { Code::Fixed } else { Code::Any };
         let (seat, next_append) = ((member.role, member.seat, member.turn + 1), member.next_append);
         self.members[at] = self.one(seat, name, next_append, code).await?;
         Ok(())
     }
 
     /// Stops all workers and starts others with the old code.
-    pub(crate) async fn put_back(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn restart_with_old_code(&mut self) -> Result<(), Failure> {
         for at in 0..self.members.len() {
             let member = &mut self.members[at];
             if member.role == Role::Worker {
@@ -222,7 +222,7 @@ impl Crew {
         self.members.iter_mut().filter(|member| of_role(member)).for_each(Member::dismiss);
         for member in self.members.iter_mut().filter(|member| of_role(member)) {
             member.end(&self.ledger).await?;
-            self.did += member.did;
+            self.ended_counts += member.counts;
         }
         self.members.retain(|member| !of_role(member));
         Ok(())

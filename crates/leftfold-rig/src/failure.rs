@@ -10,7 +10,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Rig(String),
     /// A signal interrupted the run.
-    #[error("interrupted; all processes are ended")]
+    #[error("interrupted; all processes were ended")]
     Interrupted,
 }
 

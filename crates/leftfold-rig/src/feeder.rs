@@ -15,9 +15,9 @@ use tokio::time::sleep;
 
 use crate::args::Process;
 use crate::failure::Failure;
-use crate::messages::{Said, say};
+use crate::messages::{Message, send};
 use crate::process::{ended, orders, slower};
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
 /// The number of streams, `f0` and so on. Only feeders write to them.
 const STREAMS: u64 = 3;
@@ -26,7 +26,7 @@ const EACH: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Delivers batches until the input ends, and retries each until it gets a response.
-pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
+pub(crate) async fn feed<S: TestedStore>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let store = patiently::<S, _, _>(|| S::at(&args.place)).await?;
     let sequencer = Sequencer::new(store);
@@ -58,18 +58,18 @@ pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
                 IngestAnswer::Held { .. } => {}
                 wrong => {
                     let what =
-                        format!("I6: {} of {} was answered with {wrong:?}", delivery.entry.id, args.name);
-                    say(&Said::Wrong(what)).map_err(not_said)?;
+                        format!("I6: the response to {} of {} is {wrong:?}", delivery.entry.id, args.name);
+                    send(&Message::Wrong(what)).map_err(not_said)?;
                 }
             }
         }
-        say(&Said::Fed { batch, logged }).map_err(not_said)?;
+        send(&Message::Fed { batch, logged }).map_err(not_said)?;
     }
     Ok(())
 }
 
 fn not_said(error: std::io::Error) -> Failure {
-    Failure::rig("saying what became of deliveries", error)
+    Failure::rig("reporting the results of deliveries", error)
 }
 
 /// Returns the deliveries of a window, in order.
@@ -146,7 +146,7 @@ pub(crate) async fn finish<S: Sequences + Clone>(
     }
     let status = sequencer.status().await?;
     if (status.held, status.held_bytes, status.conflicts) != (0, 0, 0) {
-        wrong.push(format!("I6: something was left behind: {status:?}"));
+        wrong.push(format!("I6: deliveries are still held: {status:?}"));
     }
     Ok((STREAMS * last, wrong))
 }

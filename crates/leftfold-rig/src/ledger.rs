@@ -7,7 +7,7 @@ use leftfold::{Bookmark, Log, Partition, Position};
 use leftfold_sim::dice::Dice;
 
 use crate::failure::Failure;
-use crate::messages::Said;
+use crate::messages::Message;
 
 /// The responses that producers and feeders got.
 #[derive(Debug, Default)]
@@ -25,35 +25,43 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Records a response. Returns the number of its append or batch, if it has one.
-    pub(crate) fn enter(&mut self, said: Said) -> Option<u64> {
-        match said {
-            Said::Acknowledged { append, ids, bookmark, again } => {
+    pub(crate) fn enter(&mut self, message: Message) -> Option<u64> {
+        match message {
+            Message::Acknowledged { append, ids, bookmark, again } => {
                 self.repeated += u64::from(again);
                 match bookmark.parse() {
                     Ok(bookmark) => self.acknowledged.push((ids, bookmark)),
-                    Err(error) => self.wrong.push(format!("I11: a bookmark can't be read: {error}")),
+                    Err(error) => {
+                        self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"))
+                    }
                 }
                 Some(append)
             }
-            Said::Refused { append, ids } => {
+            Message::Refused { append, ids } => {
                 self.refused.extend(ids);
                 Some(append)
             }
-            Said::Fed { batch, logged } => {
+            Message::Fed { batch, logged } => {
                 self.fed = self.fed.max(batch + 1);
                 for (id, bookmark) in logged {
                     match bookmark.parse() {
                         Ok(bookmark) => self.acknowledged.push((vec![id], bookmark)),
-                        Err(error) => self.wrong.push(format!("I11: a bookmark can't be read: {error}")),
+                        Err(error) => {
+                            self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"))
+                        }
                     }
                 }
                 Some(batch)
             }
-            Said::Wrong(what) => {
+            Message::Wrong(what) => {
                 self.wrong.push(what);
                 None
             }
-            Said::Ready | Said::Reached { .. } | Said::Disarmed | Said::Did(_) | Said::Fell { .. } => None,
+            Message::Ready
+            | Message::Reached { .. }
+            | Message::Disarmed
+            | Message::Counts(_)
+            | Message::Dying { .. } => None,
         }
     }
 
@@ -99,7 +107,7 @@ impl Ledger {
             }
         }
         let there = self.refused.iter().filter(|id| found.contains_key(*id));
-        wrong.extend(there.map(|id| format!("I11: {id} was refused and is in the log")));
+        wrong.extend(there.map(|id| format!("I11: {id} was rejected and is in the log")));
         let mut appends: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (append, at, count) in found.keys().filter_map(|id| parts(id)) {
             let (seen, last) = appends.entry(append).or_default();
@@ -108,7 +116,7 @@ impl Ledger {
         }
         let partly = appends.iter().filter(|(_, (seen, count))| seen != count);
         wrong.extend(partly.map(|(append, (seen, count))| {
-            format!("I6: of append {append} only {seen} of {count} events are in the log")
+            format!("I6: only {seen} of the {count} events of append {append} are in the log")
         }));
         Ok(wrong)
     }

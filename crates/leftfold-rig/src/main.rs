@@ -47,7 +47,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Cli, Part, Process, Rig};
 use crate::failure::Failure;
 use crate::role::Role;
-use crate::store::{Ground as _, Kind, Rigged};
+use crate::store::{Environment as _, Kind, TestedStore};
 use crate::tally::Tally;
 
 const COMMAND: &str = "cargo run --release -p leftfold-rig --features failpoints --";
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if !points::BUILT_IN {
         eprintln!(
-            "this program was built without the failpoints at which it kills processes; run\n  {COMMAND}"
+            "this program was built without failpoints, which it needs to kill processes; run\n  {COMMAND}"
         );
         return ExitCode::from(USAGE);
     }
@@ -96,7 +96,7 @@ fn be(part: &Part) -> Result<ExitCode, Failure> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-async fn be_on<S: Rigged>(part: &Part, process: &Process) -> Result<(), Failure> {
+async fn be_on<S: TestedStore>(part: &Part, process: &Process) -> Result<(), Failure> {
     match part {
         Part::Worker(_) => process::work::<S>(process).await,
         Part::Producer(_) => process::produce::<S>(process).await,
@@ -132,29 +132,29 @@ fn rig(rig: &Rig) -> Result<ExitCode, Failure> {
     });
     runtime.shutdown_background();
     tally.seconds = begun.elapsed().as_secs_f64();
-    tell(rig, &tally, done)
+    report(rig, &tally, done)
 }
 
-async fn rounds<S: Rigged>(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
+async fn rounds<S: TestedStore>(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
     let bar = ProgressBar::new(rig.kills);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} kills, {elapsed}") {
         bar.set_style(style);
     }
     let dice = Dice::new(tally.seed);
-    let ground = S::Ground::lay().await?;
-    for acts in plan::plan(rig.store, rig.kills, &dice) {
+    let environment = S::Environment::create().await?;
+    for attacks in plan::plan(rig.store, rig.kills, &dice) {
         let directory = tempfile::Builder::new()
             .prefix("leftfold-rig-")
             .tempdir()
-            .map_err(|error| Failure::rig("making a temporary directory", error))?;
-        let done = round::run::<S>(rig, &ground, directory.path(), &acts, &dice, tally, &bar).await;
+            .map_err(|error| Failure::rig("creating a temporary directory", error))?;
+        let done = round::run::<S>(rig, &environment, directory.path(), &attacks, &dice, tally, &bar).await;
         tally.rounds += 1;
         match done {
             Ok(()) => clear(directory)?,
             Err(Failure::Interrupted) => return Err(Failure::Interrupted),
             Err(failure) => {
                 let directory = directory.keep();
-                let kept = match ground.keep(&ground.place(&directory), &directory).await {
+                let kept = match environment.keep(&environment.place(&directory), &directory).await {
                     Ok(()) => format!("the store is kept in {}", directory.display()),
                     Err(failure) => format!("the store could not be kept: {failure}"),
                 };
@@ -168,7 +168,7 @@ async fn rounds<S: Rigged>(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> 
         }
     }
     bar.finish_and_clear();
-    ground.end().await
+    environment.end().await
 }
 
 fn clear(directory: TempDir) -> Result<(), Failure> {
@@ -177,7 +177,7 @@ fn clear(directory: TempDir) -> Result<(), Failure> {
 }
 
 /// Reports the results and the violations.
-fn tell(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode, Failure> {
+fn report(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode, Failure> {
     let violations = match done {
         Ok(()) => Vec::new(),
         Err(Failure::Violated(violations)) => violations,
@@ -185,18 +185,18 @@ fn tell(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode,
     };
     tally.print();
     if rig.json {
-        let told = tally.print_json(violations.is_empty(), &violations);
-        told.map_err(|error| Failure::rig("writing the summary", error))?;
+        let written = tally.print_json(violations.is_empty(), &violations);
+        written.map_err(|error| Failure::rig("writing the summary", error))?;
     }
     if !violations.is_empty() {
-        eprintln!("something did not hold (the same seed chooses the same again, but not the same moments):");
+        eprintln!("violations (the same seed makes the same choices, but not at the same moments):");
         return Err(Failure::Violated(violations));
     }
     let missing = tally.missing();
     if rig.kills >= plan::KILLS_PER_ROUND as u64 && !missing.is_empty() {
         return Err(Failure::rig("the run proves too little", missing.join(", ")));
     }
-    eprintln!("nothing was lost, doubled or swapped");
+    eprintln!("nothing was lost, duplicated or swapped");
     Ok(ExitCode::SUCCESS)
 }
 

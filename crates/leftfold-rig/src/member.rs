@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::crew::PATIENCE;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
-use crate::messages::{Did, Order, Said};
+use crate::messages::{Message, Order, ReactorCounts};
 use crate::process::GRACE;
 use crate::role::Role;
 
@@ -36,12 +36,12 @@ pub(crate) struct Member {
     pub(crate) disarmed: bool,
     /// Set once it has reported that a document kills it: the number of other handlers that die
     /// with it.
-    pub(crate) fell: Option<u64>,
+    pub(crate) dies_with: Option<u64>,
     /// For reactors: the counts that it reported.
-    pub(crate) did: Did,
+    pub(crate) counts: ReactorCounts,
     child: Child,
     orders: Option<ChildStdin>,
-    said: mpsc::UnboundedReceiver<Said>,
+    messages: mpsc::UnboundedReceiver<Message>,
 }
 
 impl Member {
@@ -63,47 +63,59 @@ impl Member {
             .spawn()
             .map_err(|error| Failure::rig(&doing, error))?;
         let orders = child.stdin.take();
-        let (tell, said) = mpsc::unbounded_channel();
+        let (sender, messages) = mpsc::unbounded_channel();
         if let Some(out) = child.stdout.take() {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(out).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
                     // A killed process may leave a partial last line, which does not count.
-                    if let Ok(said) = serde_json::from_str(&line) {
-                        let _ = tell.send(said);
+                    if let Ok(message) = serde_json::from_str(&line) {
+                        let _ = sender.send(message);
                     }
                 }
             });
         }
-        let (reached, disarmed, fell, did) = (false, false, None, Did::default());
-        let mut member =
-            Self { role, name, seat, turn, next_append, reached, disarmed, fell, did, child, orders, said };
-        match timeout(PATIENCE, member.said.recv()).await {
-            Ok(Some(Said::Ready)) => Ok(member),
-            Ok(Some(said)) => Err(Failure::rig(doing, format!("it said {said:?}"))),
+        let (reached, disarmed, dies_with, counts) = (false, false, None, ReactorCounts::default());
+        let mut member = Self {
+            role,
+            name,
+            seat,
+            turn,
+            next_append,
+            reached,
+            disarmed,
+            dies_with,
+            counts,
+            child,
+            orders,
+            messages,
+        };
+        match timeout(PATIENCE, member.messages.recv()).await {
+            Ok(Some(Message::Ready)) => Ok(member),
+            Ok(Some(message)) => Err(Failure::rig(doing, format!("its first message was {message:?}"))),
             Ok(None) => {
                 let status = member.child.wait().await.map_err(|error| Failure::rig(doing, error))?;
                 Err(member.ended_alone(status))
             }
-            Err(_) => Err(Failure::rig(doing, "it does not get ready")),
+            Err(_) => Err(Failure::rig(doing, "it did not get ready in time")),
         }
     }
 
     pub(crate) fn pid(&self) -> Result<Pid, Failure> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        pid.ok_or_else(|| Failure::rig(format!("signalling {}", self.name), "it has ended"))
+        pid.ok_or_else(|| Failure::rig(format!("sending a signal to {}", self.name), "it has ended"))
     }
 
     /// Reads its messages. Fails if the process has ended without an order or a deadly document.
     pub(crate) async fn tend(&mut self, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
-        while let Ok(said) = self.said.try_recv() {
-            self.take_down(said, ledger);
+        while let Ok(message) = self.messages.try_recv() {
+            self.take_down(message, ledger);
         }
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
                 self.hear_out(ledger).await;
-                if self.reached || self.fell.is_some() { Ok(()) } else { Err(self.ended_alone(status)) }
+                if self.reached || self.dies_with.is_some() { Ok(()) } else { Err(self.ended_alone(status)) }
             }
             Err(error) => Err(Failure::rig(format!("watching {}", self.name), error)),
         }
@@ -156,27 +168,27 @@ impl Member {
 
     /// Reads the last messages of a process that has ended.
     async fn hear_out(&mut self, ledger: &Mutex<Ledger>) {
-        while let Some(said) = self.said.recv().await {
-            self.take_down(said, ledger);
+        while let Some(message) = self.messages.recv().await {
+            self.take_down(message, ledger);
         }
     }
 
-    fn take_down(&mut self, said: Said, ledger: &Mutex<Ledger>) {
-        match said {
-            Said::Reached { .. } => self.reached = true,
-            Said::Disarmed => self.disarmed = true,
-            Said::Fell { beside } => self.fell = Some(beside),
-            Said::Did(did) => self.did = did,
-            Said::Ready => {}
-            said => {
-                let append = ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(said);
+    fn take_down(&mut self, message: Message, ledger: &Mutex<Ledger>) {
+        match message {
+            Message::Reached { .. } => self.reached = true,
+            Message::Disarmed => self.disarmed = true,
+            Message::Dying { beside } => self.dies_with = Some(beside),
+            Message::Counts(counts) => self.counts = counts,
+            Message::Ready => {}
+            message => {
+                let append = ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(message);
                 self.next_append = append.map_or(self.next_append, |append| append + 1);
             }
         }
     }
 
     fn ended_alone(&self, status: ExitStatus) -> Failure {
-        let message = format!("{} ended by itself with {status}; what it said is above", self.name);
+        let message = format!("{} ended by itself with {status}; its messages are above", self.name);
         Failure::Violated(vec![message])
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Die or wait at a place.
-    At { place: String, passes: Vec<String>, times: u32, blow: Blow },
+    At { place: String, passes: Vec<String>, times: u32, action: Action },
     /// Go on from the place where it waits.
     GoOn,
     /// Cancel the order to die or wait, and confirm that.
@@ -19,7 +19,7 @@ pub(crate) enum Order {
 
 /// The action of a process at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Blow {
+pub(crate) enum Action {
     Die,
     /// Wait to be stopped and then to be resumed.
     Wait,
@@ -27,7 +27,7 @@ pub(crate) enum Blow {
 
 /// A message from a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum Message {
     Ready,
     /// The process is at a place.
     Reached {
@@ -52,10 +52,10 @@ pub(crate) enum Said {
         logged: Vec<(String, String)>,
     },
     /// The counts of a reactor since its start.
-    Did(Did),
+    Counts(ReactorCounts),
     /// The document that the process handles is about to kill it, and with it the other running
     /// handlers.
-    Fell {
+    Dying {
         beside: u64,
     },
     /// The store gave an invalid response to an append or a delivery.
@@ -64,7 +64,7 @@ pub(crate) enum Said {
 
 /// The counts of a reactor.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Did {
+pub(crate) struct ReactorCounts {
     pub(crate) planned: u64,
     pub(crate) claimed: u64,
     pub(crate) done: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Did {
     pub(crate) lost: u64,
 }
 
-impl AddAssign for Did {
+impl AddAssign for ReactorCounts {
     fn add_assign(&mut self, other: Self) {
         self.planned += other.planned;
         self.claimed += other.claimed;
@@ -89,8 +89,8 @@ impl AddAssign for Did {
 }
 
 /// Sends a message to the rig.
-pub(crate) fn say(said: &Said) -> io::Result<()> {
-    let mut line = serde_json::to_vec(said)?;
+pub(crate) fn send(message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let mut out = io::stdout().lock();
     out.write_all(&line)?;

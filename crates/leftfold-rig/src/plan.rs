@@ -11,7 +11,7 @@ pub(crate) const KILLS_PER_ROUND: usize = 60;
 
 /// An attack on a process or a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Act {
+pub(crate) enum Attack {
     /// Kill a process at a place.
     KillAt(&'static Place),
     /// Kill a process at a random moment.
@@ -26,12 +26,12 @@ pub(crate) enum Act {
     /// commit.
     KillServer { at_commit: bool },
     /// Attack a planner or a runner of reactions.
-    Reactor(Deed),
+    Reactor(ReactorAttack),
 }
 
 /// An attack on a planner or a runner of reactions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum ReactorAttack {
     /// Kill a process at a place.
     KillAt(&'static Place),
     /// Kill a process at a random moment.
@@ -55,7 +55,7 @@ pub(crate) enum Deed {
     TakeOver,
 }
 
-impl Act {
+impl Attack {
     fn is_kill(self) -> bool {
         !matches!(self, Self::Zombie { .. } | Self::Reactor(_))
     }
@@ -64,7 +64,7 @@ impl Act {
 /// Plans the attacks, round by round: kills at each place in turn, kills at random moments, and
 /// zombies in between. With servers, one kill of four hits a server, and the next hits a process
 /// while the server is away.
-pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
+pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Attack>> {
     let mut rounds = vec![Vec::new()];
     let mut places: Vec<&'static Place> = Vec::new();
     let (folds, reacts) = (only(store, |role| !role.reacts()), only(store, Role::reacts));
@@ -75,32 +75,32 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
             in_round = 0;
             rounds.push(Vec::new());
         }
-        let act = match kill % 12 {
-            step @ (2 | 6 | 10) if store.has_servers() => Act::KillServer { at_commit: step != 6 },
-            3 | 7 => Act::Kill,
-            11 => Act::KillStopped,
+        let attack = match kill % 12 {
+            step @ (2 | 6 | 10) if store.has_servers() => Attack::KillServer { at_commit: step != 6 },
+            3 | 7 => Attack::Kill,
+            11 => Attack::KillStopped,
             _ => {
                 if places.is_empty() {
                     places = shuffled(&folds, dice);
                 }
-                places.pop().map_or(Act::Kill, Act::KillAt)
+                places.pop().map_or(Attack::Kill, Attack::KillAt)
             }
         };
-        in_round += usize::from(act.is_kill());
+        in_round += usize::from(attack.is_kill());
         if let Some(round) = rounds.last_mut() {
-            round.push(act);
+            round.push(attack);
             if kill % 4 == 1 {
-                round.push(Act::Zombie { with_batch: kill % 12 != 1 });
+                round.push(Attack::Zombie { with_batch: kill % 12 != 1 });
             }
             if kill % 2 == 0 {
                 if react_places.is_empty() {
                     react_places = shuffled(&reacts, dice);
                 }
-                round.push(Act::Reactor(match kill / 2 % 15 {
-                    3 | 10 => Deed::Kill,
-                    5 => Deed::StopPlanner,
-                    8 => Deed::StopRunner,
-                    _ => react_places.pop().map_or(Deed::Kill, Deed::KillAt),
+                round.push(Attack::Reactor(match kill / 2 % 15 {
+                    3 | 10 => ReactorAttack::Kill,
+                    5 => ReactorAttack::StopPlanner,
+                    8 => ReactorAttack::StopRunner,
+                    _ => react_places.pop().map_or(ReactorAttack::Kill, ReactorAttack::KillAt),
                 }));
             }
         }
@@ -108,13 +108,22 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
     for round in &mut rounds {
         let count = round.len();
         // Insert from the last to the first, so that no insertion shifts the place of another.
-        round.push(Act::Reactor(Deed::TakeOver));
-        let deeds = [(count * 4 / 5, Deed::Mend), (count * 2 / 3, Deed::Enlarge), (count / 2, Deed::Poison)];
-        let early = [(count / 3, Deed::Garble), (count / 4, Deed::Enlarge), (count / 5, Deed::Enlarge)];
-        for (at, deed) in deeds.into_iter().chain(early) {
-            let is_possible = store.has_unreadable() || !matches!(deed, Deed::Garble | Deed::Mend);
+        round.push(Attack::Reactor(ReactorAttack::TakeOver));
+        let attacks = [
+            (count * 4 / 5, ReactorAttack::Mend),
+            (count * 2 / 3, ReactorAttack::Enlarge),
+            (count / 2, ReactorAttack::Poison),
+        ];
+        let early = [
+            (count / 3, ReactorAttack::Garble),
+            (count / 4, ReactorAttack::Enlarge),
+            (count / 5, ReactorAttack::Enlarge),
+        ];
+        for (at, attack) in attacks.into_iter().chain(early) {
+            let is_possible =
+                store.has_unreadable() || !matches!(attack, ReactorAttack::Garble | ReactorAttack::Mend);
             if is_possible {
-                round.insert(at, Act::Reactor(deed));
+                round.insert(at, Attack::Reactor(attack));
             }
         }
     }
@@ -140,35 +149,43 @@ mod tests {
     #[test]
     fn sixty_kills_visit_every_place_and_a_thousand_are_spread_over_rounds() {
         for store in [Kind::Sqlite, Kind::Mongodb] {
-            let acts = plan(store, 60, &Dice::new(1)).concat();
+            let attacks = plan(store, 60, &Dice::new(1)).concat();
             for place in store.places() {
-                let here = |act: &&Act| match act {
-                    Act::KillAt(at) | Act::Reactor(Deed::KillAt(at)) => at.name == place.name,
+                let here = |attack: &&Attack| match attack {
+                    Attack::KillAt(at) | Attack::Reactor(ReactorAttack::KillAt(at)) => at.name == place.name,
                     _ => false,
                 };
-                assert!(acts.iter().filter(here).count() >= 1, "{}", place.name);
+                assert!(attacks.iter().filter(here).count() >= 1, "{}", place.name);
             }
-            assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
-            let zombies = acts.iter().filter(|act| matches!(act, Act::Zombie { .. })).count();
+            assert_eq!(attacks.iter().filter(|attack| attack.is_kill()).count(), 60);
+            let zombies = attacks.iter().filter(|attack| matches!(attack, Attack::Zombie { .. })).count();
             assert!(zombies >= 12);
-            let (kills, stops) =
-                ([Deed::Kill, Deed::Poison, Deed::TakeOver], [Deed::StopPlanner, Deed::StopRunner]);
-            let is_there = |deed: Deed| {
-                let is_same = |act: &Act| matches!(act, Act::Reactor(done) if discriminant(done) == discriminant(&deed));
-                acts.iter().any(is_same)
+            let is_there = |wanted: ReactorAttack| {
+                let is_same = |attack: &Attack| match attack {
+                    Attack::Reactor(planned) => discriminant(planned) == discriminant(&wanted),
+                    _ => false,
+                };
+                attacks.iter().any(is_same)
             };
-            for deed in kills.into_iter().chain(stops).chain([Deed::Enlarge]) {
-                assert!(is_there(deed), "{deed:?}");
+            for wanted in [
+                ReactorAttack::Kill,
+                ReactorAttack::Poison,
+                ReactorAttack::TakeOver,
+                ReactorAttack::StopPlanner,
+                ReactorAttack::StopRunner,
+                ReactorAttack::Enlarge,
+            ] {
+                assert!(is_there(wanted), "{wanted:?}");
             }
-            for deed in [Deed::Garble, Deed::Mend] {
-                assert_eq!(is_there(deed), store == Kind::Mongodb, "{deed:?}");
+            for wanted in [ReactorAttack::Garble, ReactorAttack::Mend] {
+                assert_eq!(is_there(wanted), store == Kind::Mongodb, "{wanted:?}");
             }
-            let servers = acts.iter().filter(|act| matches!(act, Act::KillServer { .. })).count();
+            let servers = attacks.iter().filter(|attack| matches!(attack, Attack::KillServer { .. })).count();
             assert_eq!(servers, if store.has_servers() { 15 } else { 0 });
 
             let rounds = plan(store, 1_000, &Dice::new(1));
             assert_eq!(rounds.len(), 17);
-            assert_eq!(rounds.concat().iter().filter(|act| act.is_kill()).count(), 1_000);
+            assert_eq!(rounds.concat().iter().filter(|attack| attack.is_kill()).count(), 1_000);
         }
     }
 }

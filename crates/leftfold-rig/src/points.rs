@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::messages::{Blow, Order, Said, say};
+use crate::messages::{Action, Message, Order, send};
 use crate::signals;
 
 /// An order, and the points that lead to its place.
@@ -12,7 +12,7 @@ struct Armed {
     passes: Vec<String>,
     /// The number of times that the process must pass the first point.
     times: u32,
-    blow: Blow,
+    action: Action,
 }
 
 static ARMED: Mutex<Option<Armed>> = Mutex::new(None);
@@ -46,14 +46,14 @@ fn on(name: &str, reached: impl Fn() + Send + Sync + 'static) -> Result<(), Stri
 
 #[cfg(not(feature = "failpoints"))]
 fn on(name: &str, _: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
-    Err(format!("there is no point {name}: built without the feature `failpoints`"))
+    Err(format!("there is no failpoint {name}; build with the feature `failpoints`"))
 }
 
 /// Carries out an order of the rig.
 pub(crate) fn obey(order: Order) {
     match order {
-        Order::At { place, passes, times, blow } => {
-            *lock(&ARMED) = Some(Armed { place, passes, times, blow });
+        Order::At { place, passes, times, action } => {
+            *lock(&ARMED) = Some(Armed { place, passes, times, action });
         }
         Order::GoOn => {
             *lock(&MAY_GO_ON) = true;
@@ -62,19 +62,19 @@ pub(crate) fn obey(order: Order) {
         Order::Disarm => {
             lock(&ARMED).take();
             // If the rig is gone, nobody reads this message, and the input ends as well.
-            let _ = say(&Said::Disarmed);
+            let _ = send(&Message::Disarmed);
         }
     }
 }
 
 /// Handles a failpoint that the process has reached.
 pub(crate) fn reached(name: &str) {
-    let Some(Armed { place, blow, .. }) = pass(&mut lock(&ARMED), name) else { return };
-    let _ = say(&Said::Reached { place });
-    match blow {
-        Blow::Die => signals::kill_self(),
+    let Some(Armed { place, action, .. }) = pass(&mut lock(&ARMED), name) else { return };
+    let _ = send(&Message::Reached { place });
+    match action {
+        Action::Die => signals::kill_self(),
         // A process that stops itself may run on for a moment, but it must stop exactly here.
-        Blow::Wait => {
+        Action::Wait => {
             let waiting = BELL.wait_while(lock(&MAY_GO_ON), |may| !*may);
             *waiting.unwrap_or_else(PoisonError::into_inner) = false;
         }
@@ -103,11 +103,11 @@ mod tests {
     #[test]
     fn it_happens_at_the_last_point_after_the_first_was_passed_so_often() {
         let passes = vec!["written".to_owned(), "commit".to_owned()];
-        let mut armed = Some(Armed { place: "before".to_owned(), passes, times: 2, blow: Blow::Die });
+        let mut armed = Some(Armed { place: "before".to_owned(), passes, times: 2, action: Action::Die });
         for name in ["commit", "written", "commit", "other", "written", "written"] {
             assert!(pass(&mut armed, name).is_none(), "{name}");
         }
-        assert!(pass(&mut armed, "commit").is_some_and(|armed| armed.blow == Blow::Die));
+        assert!(pass(&mut armed, "commit").is_some_and(|armed| armed.action == Action::Die));
         assert!(pass(&mut armed, "commit").is_none(), "once only");
     }
 }

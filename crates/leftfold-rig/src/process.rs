@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::Process;
 use crate::failure::Failure;
-use crate::messages::{Said, say};
+use crate::messages::{Message, send};
 use crate::points;
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
 /// The lease of a worker: the time that a silent worker keeps others from taking over.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
@@ -28,7 +28,7 @@ const APPEND_PAUSE: Duration = Duration::from_millis(100);
 const MEND_PAUSE: Duration = Duration::from_millis(250);
 
 /// Folds until the input ends.
-pub(crate) async fn work<S: Rigged>(args: &Process) -> Result<(), Failure> {
+pub(crate) async fn work<S: TestedStore>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.start().await }).await?;
     ended(&mut orders).await;
@@ -37,7 +37,7 @@ pub(crate) async fn work<S: Rigged>(args: &Process) -> Result<(), Failure> {
 }
 
 /// Builds the application that all parts of the rig use.
-pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<S>> {
+pub(crate) async fn app<S: TestedStore>(args: &Process) -> leftfold::Result<Leftfold<S>> {
     let dice = Dice::new(args.seed);
     let between = |least: usize, most: u64| least + usize::try_from(dice.below(most)).unwrap_or(0);
     let options = FoldOptions {
@@ -53,7 +53,7 @@ pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<
         ..FoldOptions::default()
     };
     let notes = [Notes::new(true), Notes::new(false)];
-    if args.mended {
+    if args.fixed {
         notes.iter().for_each(Notes::mend);
     }
     let [streams, contents] = notes;
@@ -74,7 +74,7 @@ pub(crate) fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
         }
         end.send_replace(true);
     });
-    say(&Said::Ready).map_err(|error| Failure::rig("saying that it is ready", error))?;
+    send(&Message::Ready).map_err(|error| Failure::rig("reporting that it is ready", error))?;
     Ok(ended)
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn ended(orders: &mut watch::Receiver<bool>) {
 
 /// Appends until the input ends. The content of an append follows from its number, so an append
 /// without a known result is repeated unchanged.
-pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
+pub(crate) async fn produce<S: TestedStore>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.open().await }).await?;
     for append in args.from.. {
@@ -107,19 +107,19 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
                 break;
             }
             let mut refused = false;
-            let said = match append_events(&app, &stream, expected, &events).await {
+            let message = match append_events(&app, &stream, expected, &events).await {
                 Ok(appended) => {
                     let again = matches!(appended, Appended::Duplicate(_));
                     let (ids, bookmark) = (ids.clone(), appended.into_bookmark().to_string());
-                    Said::Acknowledged { append, ids, bookmark, again }
+                    Message::Acknowledged { append, ids, bookmark, again }
                 }
                 Err(AppendError::WrongRevision { .. }) => {
                     refused = true;
-                    Said::Refused { append, ids: ids.clone() }
+                    Message::Refused { append, ids: ids.clone() }
                 }
-                Err(error) => Said::Wrong(format!("I11: append {append} of {}: {error}", args.name)),
+                Err(error) => Message::Wrong(format!("I11: append {append} of {}: {error}", args.name)),
             };
-            say(&said).map_err(|error| Failure::rig("saying what became of an append", error))?;
+            send(&message).map_err(|error| Failure::rig("reporting the result of an append", error))?;
             // A second attempt might be accepted, and the reported rejection would look wrong.
             if refused {
                 break;
@@ -135,7 +135,7 @@ pub(crate) fn slower(step: u64, every: u64) -> u32 {
 }
 
 /// Appends, and retries while the store is busy or the outcome is unknown.
-async fn append_events<S: Rigged>(
+async fn append_events<S: TestedStore>(
     app: &App<S>,
     stream: &str,
     expected: Expected,
@@ -154,7 +154,7 @@ async fn append_events<S: Rigged>(
 }
 
 /// Retries parked documents and refolds documents, beside the workers, until the input ends.
-pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
+pub(crate) async fn operate<S: TestedStore>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.open().await }).await?;
     let dice = Dice::new(args.seed);

@@ -19,12 +19,12 @@ use crate::attack::Attacker;
 use crate::crew::{Code, Crew, pause};
 use crate::failure::Failure;
 use crate::feeder;
-use crate::plan::Act;
+use crate::plan::Attack;
 use crate::process;
 use crate::react;
-use crate::react::{Garden, MAX_RETRY_DELAY, Told};
+use crate::react::{ItemWriter, MAX_RETRY_DELAY, Reports};
 use crate::role::Role;
-use crate::store::{Ground as _, Rigged, patiently};
+use crate::store::{Environment as _, TestedStore, patiently};
 use crate::tally::Tally;
 use crate::watch::Watcher;
 
@@ -32,77 +32,76 @@ const PRODUCERS: u64 = 2;
 const FEEDERS: u64 = 2;
 const REACTORS: [(Role, u64); 3] = [(Role::Planner, 1), (Role::Runner, 1), (Role::Reactor, 2)];
 /// The time limit for folding and repairing everything after the faults have ended.
-const BOUND: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs a round in its own directory.
-pub(crate) async fn run<S: Rigged>(
+pub(crate) async fn run<S: TestedStore>(
     rig: &Rig,
-    ground: &S::Ground,
+    environment: &S::Environment,
     directory: &Path,
-    acts: &[Act],
+    attacks: &[Attack],
     dice: &Dice,
     tally: &mut Tally,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
-    let place = ground.place(directory);
+    let place = environment.place(directory);
     let args = Process {
         store: rig.store,
         place: place.clone(),
-        beside: directory.to_owned(),
-        name: "healer".to_owned(),
+        directory: directory.to_owned(),
+        name: "checker".to_owned(),
         seed: dice.next(),
         from: 0,
-        mended: true,
+        fixed: true,
     };
     let app = patiently::<S, _, _>(|| async { process::app::<S>(&args).await?.open().await }).await?;
     let watcher = Arc::new(Watcher::default());
-    let garden = Arc::new(Garden::default());
-    patiently::<S, _, _>(|| app.store().lay_out()).await?;
+    let item_writer = Arc::new(ItemWriter::default());
+    patiently::<S, _, _>(|| app.store().create_tables()).await?;
     // The watcher lists tasks from the start.
     patiently::<S, _, _>(|| app.store().prepare_reactions(&[])).await?;
     let mut crew =
         Crew::new(rig.store, place, directory.to_owned(), dice.next(), Arc::clone(&watcher.ledger))?;
     let falls = tally.falls.len();
-    let mut eyes = JoinSet::new();
-    let (looker, store) = (Arc::clone(&watcher), app.store().clone());
-    let beside = directory.to_owned();
-    eyes.spawn(async move { looker.look(store, beside).await });
-    let (follower, store) = (Arc::clone(&watcher), app.store().clone());
-    eyes.spawn(async move { follower.follow(store).await });
-    let (reader, reading, chance) = (Arc::clone(&watcher), app.clone(), dice.split());
-    eyes.spawn(async move { reader.read(reading, chance).await });
-    let (guard, store) = (Arc::clone(&watcher), app.store().clone());
-    eyes.spawn(async move { guard.follow_failures(store).await });
-    let (gardener, store, chance) = (Arc::clone(&garden), app.store().clone(), dice.split());
-    let mut gardening = JoinSet::new();
-    gardening.spawn(async move { gardener.tend(store, chance).await });
+    let mut watchers = JoinSet::new();
+    let (one, store, copies) = (Arc::clone(&watcher), app.store().clone(), directory.to_owned());
+    watchers.spawn(async move { one.check_snapshots(store, copies).await });
+    let (one, store) = (Arc::clone(&watcher), app.store().clone());
+    watchers.spawn(async move { one.follow_checkpoints(store).await });
+    let (one, reader, own_dice) = (Arc::clone(&watcher), app.clone(), dice.split());
+    watchers.spawn(async move { one.read(reader, own_dice).await });
+    let (one, store) = (Arc::clone(&watcher), app.store().clone());
+    watchers.spawn(async move { one.follow_failures(store).await });
+    let (items, store, own_dice) = (Arc::clone(&item_writer), app.store().clone(), dice.split());
+    let mut writing = JoinSet::new();
+    writing.spawn(async move { items.write(store, own_dice).await });
 
     tokio::select! { biased;
-        seen = ended(&mut eyes) => seen?,
+        seen = ended(&mut watchers) => seen?,
         done = async {
             crew.start(Role::Worker, rig.workers, Code::Any).await?;
             crew.start(Role::Producer, PRODUCERS, Code::Any).await?;
             crew.start(Role::Feeder, FEEDERS, Code::Any).await?;
-            crew.start(Role::Operator, 1, Code::Mended).await?;
+            crew.start(Role::Operator, 1, Code::Fixed).await?;
             for (role, count) in REACTORS {
                 crew.start(role, count, Code::Any).await?;
             }
-            Attacker::new(ground, app.store(), &mut crew, &garden, (dice, tally, bar)).all(acts).await?;
-            ground.settle().await?;
-            garden.end();
-            ended(&mut gardening).await?;
-            heal(&app, &watcher, &mut crew, rig.workers, tally).await?;
-            settle(&app, directory, &mut crew).await
+            Attacker::new(environment, app.store(), &mut crew, &item_writer, (dice, tally, bar)).run(attacks).await?;
+            environment.settle().await?;
+            item_writer.end();
+            ended(&mut writing).await?;
+            fold_all(&app, &watcher, &mut crew, rig.workers, tally).await?;
+            react_to_all(&app, directory, &mut crew).await
         } => done?,
     }
     watcher.end();
-    while !eyes.is_empty() {
-        ended(&mut eyes).await?;
+    while !watchers.is_empty() {
+        ended(&mut watchers).await?;
     }
     check(&app, &watcher, tally).await?;
-    let told = Told { falls: &tally.falls[falls..], given_up: crew.did().failed };
-    let done = react::check(app.store(), directory, &garden.all(), &told).await?;
-    tally.reacted(&done, crew.did(), garden.all().count);
+    let reports = Reports { falls: &tally.falls[falls..], given_up: crew.ended_counts().failed };
+    let done = react::check(app.store(), directory, &item_writer.all(), &reports).await?;
+    tally.reacted(&done, crew.ended_counts(), item_writer.all().count);
     if !done.wrong.is_empty() {
         return Err(Failure::Violated(done.wrong));
     }
@@ -113,17 +112,17 @@ pub(crate) async fn run<S: Rigged>(
 }
 
 /// Waits until one of the watchers ends.
-async fn ended(eyes: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
-    match eyes.join_next().await {
+async fn ended(watchers: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
+    match watchers.join_next().await {
         Some(Ok(seen)) => seen,
-        Some(Err(error)) => Err(Failure::rig("looking on", error)),
+        Some(Err(error)) => Err(Failure::rig("watching the store", error)),
         None => Ok(()),
     }
 }
 
 /// Ends all faults and starts the fixed code. Everything must then be folded, and everything parked
 /// must be repaired, within the time limit.
-async fn heal<S: Rigged>(
+async fn fold_all<S: TestedStore>(
     app: &App<S>,
     watcher: &Watcher,
     crew: &mut Crew,
@@ -139,39 +138,43 @@ async fn heal<S: Rigged>(
     if !wrong.is_empty() {
         return Err(Failure::Violated(wrong));
     }
-    crew.start(Role::Worker, workers, Code::Mended).await?;
-    let healing = async {
+    crew.start(Role::Worker, workers, Code::Fixed).await?;
+    let repairing = async {
         tokio::select! { biased;
-            healed = come_right(app) => healed,
+            repaired = repair_all(app) => repaired,
             failure = trouble(crew) => Err(failure),
         }
     };
-    match timeout(BOUND, healing).await {
-        Ok(healed) => healed?,
-        Err(_) => return Err(Failure::Violated(still_wrong(app).await?)),
+    match timeout(TIME_LIMIT, repairing).await {
+        Ok(repaired) => repaired?,
+        Err(_) => return Err(Failure::Violated(unfinished(app).await?)),
     }
     crew.end(Role::Worker).await
 }
 
 /// Replaces all planners and runners. All reactions must then be done within the time limit.
-async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Result<(), Failure> {
+async fn react_to_all<S: TestedStore>(
+    app: &App<S>,
+    directory: &Path,
+    crew: &mut Crew,
+) -> Result<(), Failure> {
     for (role, _) in REACTORS {
         crew.end(role).await?;
     }
     for (role, count) in REACTORS {
         crew.start(role, count, Code::Any).await?;
     }
-    let onlooker = patiently::<S, _, _>(|| react::onlooker(app.store(), beside)).await?;
+    let onlooker = patiently::<S, _, _>(|| react::onlooker(app.store(), directory)).await?;
     let settling = async {
         tokio::select! { biased;
             idle = onlooker.idle_within(MAX_RETRY_DELAY) => Ok(idle?),
             failure = trouble(crew) => Err(failure),
         }
     };
-    let Ok(settled) = timeout(BOUND, settling).await else {
+    let Ok(settled) = timeout(TIME_LIMIT, settling).await else {
         let states = vec![State::Pending, State::Running, State::Changed];
         let open = onlooker.tasks(Query { states, ..Query::default() }, None, 10).await?;
-        let wrong = format!("I10: not everything was reacted to in {BOUND:?}; left are {open:?}");
+        let wrong = format!("I10: tasks are open after {TIME_LIMIT:?}: {open:?}");
         return Err(Failure::Violated(vec![wrong]));
     };
     settled?;
@@ -185,7 +188,7 @@ async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Resu
 /// Retries until nothing is parked. A fold that fails at first does so again in each process. So a
 /// document that is folded from its first event takes at least as many retries as it has such
 /// events.
-async fn come_right<S: Rigged>(app: &App<S>) -> Result<(), Failure> {
+async fn repair_all<S: TestedStore>(app: &App<S>) -> Result<(), Failure> {
     for name in [BY_STREAM, BY_CONTENT] {
         app.caught_up().await?;
         while !app.parked(name, None, 1).await?.is_empty() {
@@ -196,8 +199,8 @@ async fn come_right<S: Rigged>(app: &App<S>) -> Result<(), Failure> {
 }
 
 /// Returns everything that is not folded or repaired within the time limit.
-async fn still_wrong<S: Rigged>(app: &App<S>) -> Result<Vec<String>, Failure> {
-    let mut wrong = vec![format!("I10: not everything was folded and mended in {BOUND:?}")];
+async fn unfinished<S: TestedStore>(app: &App<S>) -> Result<Vec<String>, Failure> {
+    let mut wrong = vec![format!("I10: not everything was folded and repaired in {TIME_LIMIT:?}")];
     for status in app.status().await? {
         wrong.push(format!("I10: {} is {} events behind", status.projection, status.lag));
         for (unit, parked) in app.parked(&status.projection, None, 10).await? {
@@ -218,7 +221,7 @@ async fn trouble(crew: &mut Crew) -> Failure {
 }
 
 /// Checks everything after all activity has ended, and counts the results.
-async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) -> Result<(), Failure> {
+async fn check<S: TestedStore>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) -> Result<(), Failure> {
     let store = app.store();
     let ledger = std::mem::take(&mut *watcher.ledger.lock().unwrap_or_else(PoisonError::into_inner));
     watcher.checker.finally(store, &ledger.bookmarks()).await?;

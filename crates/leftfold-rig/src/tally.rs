@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 
-use crate::messages::Did;
+use crate::messages::ReactorCounts;
 use crate::react::Done;
 use crate::store::Kind;
 
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) planned_after: f64,
     pub(crate) run_after: f64,
     /// The counts that reactors reported.
-    pub(crate) did: Did,
+    pub(crate) did: ReactorCounts,
     /// Writes of items.
     pub(crate) items: u64,
     /// Effects in transactions, each exactly once.
@@ -108,16 +108,16 @@ impl Tally {
             ("kill of a reactor at any moment", self.reactors_killed_at_any_moment),
             ("zombie that plans", self.zombies_that_plan),
             ("zombie that runs", self.zombies_that_run),
-            ("process killed by what it handled", self.killed_by_deadly()),
-            ("process killed by what it handled, with others beside it", self.killed_beside_others()),
-            ("healthy task that was lost beside the deadly document", self.neighbours),
+            ("process killed by the deadly document", self.killed_by_deadly()),
+            ("process with several handlers killed by the deadly document", self.killed_beside_others()),
+            ("healthy task lost with the deadly document", self.neighbours),
             ("write of a large document", self.enlarged),
             ("claim taken over", self.did.takeovers),
             ("stale run", self.did.stale),
-            ("run tried again", self.did.retried),
+            ("retried run", self.did.retried),
             ("effect in a transaction", self.recorded),
             ("event handled", self.events_handled),
-            ("effect outside of the store", self.effects),
+            ("effect outside the store", self.effects),
         ];
         if self.store.has_unreadable() {
             must.push(("write of a document that can't be read", self.garbled));
@@ -131,7 +131,7 @@ impl Tally {
     }
 
     /// Adds the results of reactions.
-    pub(crate) fn reacted(&mut self, done: &Done, did: Did, items: u64) {
+    pub(crate) fn reacted(&mut self, done: &Done, did: ReactorCounts, items: u64) {
         self.did += did;
         self.items += items;
         self.recorded += done.recorded;
@@ -162,48 +162,51 @@ impl Tally {
             (self.kills_at_any_moment, "killed at any moment"),
             (self.kills_while_stopped, "killed while stopped"),
             (self.servers_killed, "servers killed"),
-            (self.servers_killed_at_commit, "of them when somebody had just been let go to commit"),
+            (self.servers_killed_at_commit, "of them just after a process was released to commit"),
             (self.zombies_with_a_batch, "zombies with a batch ready: stopped, replaced, resumed"),
             (self.zombies, "zombies stopped at any moment, replaced, resumed"),
-            (self.stopped_with_a_lock, "stopped with a lock on the store, so that nobody could take over"),
-            (self.takeovers, "leases seen taken over"),
+            (
+                self.stopped_with_a_lock,
+                "stopped with a lock on the store, so no other process could take over",
+            ),
+            (self.takeovers, "leases taken over"),
             (self.events, "events"),
             (self.appends, "appends and deliveries acknowledged"),
-            (self.appends_repeated, "appends repeated and recognised"),
-            (self.delivered, "events delivered by feeds, each once in the log and in order"),
-            (self.held, "deliveries that came early, and were held"),
-            (self.delivered_again, "deliveries repeated and recognised"),
+            (self.appends_repeated, "repeated appends detected"),
+            (self.delivered, "events delivered by feeds, each in the log once and in order"),
+            (self.held, "early deliveries held"),
+            (self.delivered_again, "repeated deliveries detected"),
             (self.snapshots, "snapshots checked"),
             (self.reads, "reads that waited for a write"),
             (self.conflicts, "conflicts"),
             (self.parked, "times parked"),
-            (self.set_aside, "applications set aside"),
-            (self.retried, "folds tried again"),
-            (self.skipped, "applications skipped as done before"),
-            (self.reactors_killed, "reactors killed beside"),
+            (self.set_aside, "applications parked"),
+            (self.retried, "folds retried"),
+            (self.skipped, "applications skipped as folded before"),
+            (self.reactors_killed, "reactors killed, in addition"),
             (self.reactors_killed_at_any_moment, "of them at any moment"),
             (self.zombies_that_plan, "zombies that plan: stopped with changes read, replaced, resumed"),
             (self.zombies_that_run, "zombies that run: stopped before an effect, replaced, resumed"),
-            (self.killed_by_deadly(), "reactors killed by a deadly document, until it was given up"),
+            (self.killed_by_deadly(), "reactors killed by the deadly document before its task was given up"),
             (self.killed_beside_others(), "of them while they ran other handlers"),
-            (self.neighbours, "healthy tasks of its reaction lost beside it, and handled later"),
+            (self.neighbours, "healthy tasks of its reaction lost with it, and handled later"),
             (self.enlarged, "writes of a document with a large watched value"),
             (self.garbled, "writes of a document that can't be read"),
-            (self.items, "writes of documents that are nobody's read model"),
-            (self.did.planned, "times planned, as far as reactors lived to tell"),
-            (self.did.claimed, "runs begun"),
+            (self.items, "writes of documents that belong to no read model"),
+            (self.did.planned, "times planned, as reported by reactors"),
+            (self.did.claimed, "runs started"),
             (self.did.done, "runs done"),
             (self.did.stale, "runs stale"),
-            (self.did.retried, "runs failed and tried again"),
+            (self.did.retried, "runs failed and retried"),
             (self.did.failed, "tasks given up"),
-            (self.claims_lost, "claims lost, as tasks remember"),
-            (self.suspects, "tasks that were suspects: their claim was lost with its process"),
-            (self.did.takeovers, "claims taken over, as far as reactors lived to tell"),
-            (self.did.lost, "claims that a living reactor lost to another"),
+            (self.claims_lost, "lost claims in the histories of tasks"),
+            (self.suspects, "suspected tasks: their claim was lost with its process"),
+            (self.did.takeovers, "claims taken over, as reported by reactors"),
+            (self.did.lost, "claims that a live reactor lost to another"),
             (self.recorded, "effects in transactions, each once"),
             (self.events_handled, "events handled in transactions, each once and in order"),
-            (self.effects, "effects outside of the store"),
-            (self.effects_again, "of them once more"),
+            (self.effects, "effects outside the store"),
+            (self.effects_again, "repetitions of these effects"),
         ];
         for (count, what) in rest {
             eprintln!("  {count:>5}  {what}");
@@ -213,17 +216,17 @@ impl Tally {
             self.planned_after
         );
         eprintln!(
-            "  {:>5.1}  seconds at most from the kill of a runner until another had run its task",
+            "  {:>5.1}  seconds at most from the kill of a runner until another ran its task",
             self.run_after
         );
-        eprintln!("  {:>5.1}  seconds at most in which a projection did not get on", self.longest_stall);
+        eprintln!("  {:>5.1}  seconds at most without progress of a projection", self.longest_stall);
     }
 
     /// Prints the counts and the violations as JSON.
     pub(crate) fn print_json(&self, holds: bool, violations: &[String]) -> io::Result<()> {
-        let told = serde_json::json!({ "holds": holds, "violations": violations, "run": self });
+        let summary = serde_json::json!({ "holds": holds, "violations": violations, "run": self });
         let mut out = io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &told)?;
+        serde_json::to_writer_pretty(&mut out, &summary)?;
         writeln!(out)
     }
 }

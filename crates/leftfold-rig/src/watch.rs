@@ -17,10 +17,10 @@ use crate::crew::pause;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::react::{may_fail, outline};
-use crate::store::{Frozen as _, Rigged, patiently};
+use crate::store::{Snapshot as _, TestedStore, patiently};
 
-const LOOK_EVERY: Duration = Duration::from_millis(150);
-const LOOK_FOR_FAILURES_EVERY: Duration = Duration::from_millis(100);
+const SNAPSHOT_EVERY: Duration = Duration::from_millis(150);
+const FAILURES_EVERY: Duration = Duration::from_millis(100);
 /// The maximum number of failed tasks to check.
 const MOST_FAILED: usize = 1_000;
 const READ_EVERY: Duration = Duration::from_millis(200);
@@ -43,24 +43,28 @@ impl Watcher {
     }
 
     /// Surveys the store, then takes snapshots of it and checks that each is consistent.
-    pub(crate) async fn look<S: Rigged>(&self, store: S, beside: PathBuf) -> Result<(), Failure> {
+    pub(crate) async fn check_snapshots<S: TestedStore>(
+        &self,
+        store: S,
+        directory: PathBuf,
+    ) -> Result<(), Failure> {
         let mut seen = 0;
         while !self.ending.load(Ordering::Relaxed) {
             if S::READS_KEEP_UP {
                 self.checker.survey(&store).await?;
             }
-            let frozen = patiently::<S, _, _>(|| store.snapshot(&beside)).await?;
-            if frozen.instant() < seen {
+            let snapshot = patiently::<S, _, _>(|| store.snapshot(&directory)).await?;
+            if snapshot.instant() < seen {
                 continue;
             }
-            seen = frozen.instant();
-            let checked = self.check_instant(frozen.store()).await;
+            seen = snapshot.instant();
+            let checked = self.check_instant(snapshot.store()).await;
             let violated = self.violation();
-            frozen.end(violated.is_err()).await?;
+            snapshot.end(violated.is_err()).await?;
             checked?;
             violated?;
             self.snapshots.fetch_add(1, Ordering::Relaxed);
-            sleep(LOOK_EVERY).await;
+            sleep(SNAPSHOT_EVERY).await;
         }
         Ok(())
     }
@@ -84,7 +88,7 @@ impl Watcher {
 
     /// Follows the checkpoints closely. A checkpoint that falls soon advances again, so rare checks
     /// would miss it.
-    pub(crate) async fn follow<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+    pub(crate) async fn follow_checkpoints<S: TestedStore>(&self, store: S) -> Result<(), Failure> {
         let projections = [Collection::new(BY_STREAM)?, Collection::new(BY_CONTENT)?];
         let mut last = [(Mark::default(), Instant::now()), (Mark::default(), Instant::now())];
         let mut seen = 0;
@@ -111,7 +115,7 @@ impl Watcher {
     }
 
     /// Looks for tasks that were given up wrongly. A later change of the document would hide this.
-    pub(crate) async fn follow_failures<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+    pub(crate) async fn follow_failures<S: TestedStore>(&self, store: S) -> Result<(), Failure> {
         let query = Query { states: vec![State::Failed], ..Query::default() };
         while !self.ending.load(Ordering::Relaxed) {
             let failed = patiently::<S, _, _>(|| store.list_tasks(query.clone(), None, MOST_FAILED)).await?;
@@ -120,13 +124,13 @@ impl Watcher {
                 let wrong = wrong.into_iter().map(|task| format!("I8: a task was given up: {task}"));
                 return Err(Failure::Violated(wrong.collect()));
             }
-            sleep(LOOK_FOR_FAILURES_EVERY).await;
+            sleep(FAILURES_EVERY).await;
         }
         Ok(())
     }
 
     /// Reads documents that must include an acknowledged write.
-    pub(crate) async fn read<S: Rigged>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
+    pub(crate) async fn read<S: TestedStore>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(READ_EVERY)).await;
             let bookmark = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).bookmark(&dice);
@@ -146,12 +150,15 @@ impl Watcher {
                             .must_list(app.store(), BY_STREAM, bookmark.stream.as_str(), &bookmark)
                             .await?
                     {
-                        self.checker.violated(format!("I11: a read at least at {bookmark} did not find it"));
+                        self.checker.violated(format!(
+                            "I11: a read at least at {bookmark} does not contain its event"
+                        ));
                     }
                 }
                 Err(ReadError::Unknown { .. }) => {
-                    self.checker
-                        .violated(format!("I11: {bookmark} was acknowledged and is said to be unknown"));
+                    self.checker.violated(format!(
+                        "I11: {bookmark} was acknowledged, and a read reports it as unknown"
+                    ));
                 }
                 // The document is parked or lags, which is allowed for a while.
                 Err(_) => {}

@@ -10,10 +10,9 @@ use rquickjs::context::intrinsic::{
     Date, Eval, Json as JsonText, MapSet, Promise as Promises, Proxy, RegExp, RegExpCompiler, TypedArrays,
 };
 use rquickjs::{CatchResultExt as _, CaughtError, Context, Ctx, Function, Module, Object, Runtime};
-
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{ScriptFault, ScriptLimits, too_long};
+use crate::{ScriptFault, ScriptLimits};
 
 /// The environment of a script, and the functions that call it.
 const PRELUDE: &str = include_str!("prelude.js");
@@ -57,7 +56,7 @@ impl Watch {
 
     /// Returns whether the call has exceeded its time. The result stays `true`, because a script
     /// may catch the interruption.
-    fn ask(&self, limit: Duration) -> bool {
+    fn check(&self, limit: Duration) -> bool {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let now =
             u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
@@ -75,13 +74,14 @@ impl Watch {
 impl Engine {
     /// Runs a script once to get its exports.
     pub(crate) fn new(file: &str, source: &str, limits: ScriptLimits) -> Result<Self, ScriptFault> {
-        let engine = |error: rquickjs::Error| ScriptFault::new(format!("the engine can't be made: {error}"));
+        let engine =
+            |error: rquickjs::Error| ScriptFault::new(format!("creating the engine failed: {error}"));
         let runtime = Runtime::new().map_err(engine)?;
         runtime.set_memory_limit(limits.memory);
         runtime.set_max_stack_size(STACK);
         let watch = Arc::new(Watch::default());
         let watched = Arc::clone(&watch);
-        runtime.set_interrupt_handler(Some(Box::new(move || watched.ask(limits.time))));
+        runtime.set_interrupt_handler(Some(Box::new(move || watched.check(limits.time))));
         let context = Context::custom::<Builtins>(&runtime).map_err(engine)?;
         let mut engine = Self { context, watch, limits, exports: Exports::default() };
         engine.exports = engine.call(|ctx| {
@@ -141,7 +141,7 @@ impl Engine {
 
     fn fault(&self, error: &CaughtError<'_>) -> ScriptFault {
         if self.watch.is_over.load(Ordering::Relaxed) {
-            return ScriptFault::limit(too_long(self.limits));
+            return ScriptFault::limit(self.limits.time_exceeded());
         }
         match error {
             CaughtError::Exception(exception) => {
@@ -149,34 +149,30 @@ impl Engine {
                 let (message, stack) = (exception.message(), exception.stack());
                 let message = message.unwrap_or_default();
                 if message.contains("out of memory") {
-                    let most = self.limits.memory >> 20;
-                    return ScriptFault::limit(format!("it took more than {most} MiB of memory"));
+                    return ScriptFault::limit(self.limits.memory_exceeded());
                 }
                 let name = name.unwrap_or_else(|| "Error".to_owned());
                 let lines = stack.iter().flat_map(|stack| stack.lines()).map(str::trim);
                 let lines = lines.filter(|line| !line.contains("eval_script") && !line.is_empty());
-                let said: Vec<_> =
+                let text: Vec<_> =
                     [format!("{name}: {message}")].into_iter().chain(lines.map(str::to_owned)).collect();
-                ScriptFault::new(said.join("\n  "))
+                ScriptFault::new(text.join("\n  "))
             }
             // Without memory for an exception, the engine throws null instead.
-            CaughtError::Value(value) if value.is_null() => ScriptFault::limit(format!(
-                "it took more than {} MiB of memory, or threw null",
-                self.limits.memory >> 20
-            )),
+            CaughtError::Value(value) if value.is_null() => {
+                ScriptFault::limit(format!("{}, or threw null", self.limits.memory_exceeded()))
+            }
             CaughtError::Value(value) => {
                 let text = value.as_string().and_then(|text| text.to_string().ok());
-                ScriptFault::new(format!(
-                    "it threw {}",
-                    text.unwrap_or_else(|| "something that is no error".to_owned())
-                ))
+                let thrown = text.unwrap_or_else(|| "a value that is not an error".to_owned());
+                ScriptFault::new(format!("the script threw {thrown}"))
             }
             // Without memory, there is none for an exception, either.
             CaughtError::Error(rquickjs::Error::Allocation) => {
-                ScriptFault::limit(format!("it took more than {} MiB of memory", self.limits.memory >> 20))
+                ScriptFault::limit(self.limits.memory_exceeded())
             }
             CaughtError::Error(rquickjs::Error::WouldBlock) => {
-                ScriptFault::new("it waits for something that never comes".to_owned())
+                ScriptFault::new("the script waits for a promise that never resolves".to_owned())
             }
             CaughtError::Error(error) => ScriptFault::new(error.to_string()),
         }

@@ -38,7 +38,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    idle: Vec<Kept>,
+    idle: Vec<PooledProcess>,
     busy: usize,
     /// The number of busy workers that run slow scripts.
     slow: usize,
@@ -54,7 +54,7 @@ struct Place {
 }
 
 /// A process, and its share of the memory budget.
-struct Kept {
+struct PooledProcess {
     process: Process,
     share: Share,
 }
@@ -114,18 +114,18 @@ impl Workers {
         state.line.retain(|waiting| *waiting != place);
         state.busy += 1;
         state.slow += usize::from(is_slow);
-        let known = state.idle.iter().position(|kept| kept.process.has(script));
-        let kept = known.or(state.idle.len().checked_sub(1)).map(|at| state.idle.swap_remove(at));
+        let known = state.idle.iter().position(|pooled| pooled.process.has(script));
+        let pooled = known.or(state.idle.len().checked_sub(1)).map(|at| state.idle.swap_remove(at));
         drop(state);
         // Other callers in line may be able to go as well.
         self.0.changed.notify_all();
-        let mut lease = Lease { shared: &self.0, kept, is_slow };
+        let mut lease = Lease { shared: &self.0, pooled, is_slow };
         if is_fresh {
-            lease.kept = None;
+            lease.pooled = None;
         }
-        if lease.kept.is_none() {
+        if lease.pooled.is_none() {
             let process = self.0.spawn().map_err(|error| unavailable(&error))?;
-            lease.kept = Some(Kept { process, share: self.0.budget.take(Use::Fold, 0) });
+            lease.pooled = Some(PooledProcess { process, share: self.0.budget.take(Use::Fold, 0) });
         }
         Ok(lease)
     }
@@ -140,7 +140,7 @@ impl Shared {
         for _ in 1..TRIES {
             match Process::spawn(&self.program, &self.arguments) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, "a process for scripts can't be started, trying again");
+                    tracing::warn!(%error, "starting a worker process for scripts failed; retrying");
                     std::thread::sleep(PAUSE);
                 }
                 spawned => return spawned,
@@ -167,26 +167,26 @@ impl State {
 /// A worker leased for one job. Dropping the lease returns it.
 pub(crate) struct Lease<'a> {
     shared: &'a Shared,
-    kept: Option<Kept>,
+    pooled: Option<PooledProcess>,
     is_slow: bool,
 }
 
 impl Lease<'_> {
     /// Kills the worker instead of returning it.
     pub(crate) fn discard(mut self) {
-        self.kept = None;
+        self.pooled = None;
     }
 
     /// Charges the worker's memory to the budget. Kills the worker if it has more than a script may
     /// take.
     pub(crate) fn weigh(mut self, most: usize) {
-        let Some(kept) = &mut self.kept else { return };
-        let bytes = kept.process.memory().unwrap_or(0);
+        let Some(pooled) = &mut self.pooled else { return };
+        let bytes = pooled.process.memory().unwrap_or(0);
         // The memory is in use already: charge it even if the budget has no room.
         let share = self.shared.budget.take(Use::Fold, bytes);
-        kept.share = share;
+        pooled.share = share;
         if bytes > most.saturating_add(OWN_BYTES) {
-            self.kept = None;
+            self.pooled = None;
         }
     }
 }
@@ -196,7 +196,7 @@ impl Drop for Lease<'_> {
         let mut state = self.shared.lock();
         state.busy -= 1;
         state.slow -= usize::from(self.is_slow);
-        state.idle.extend(self.kept.take());
+        state.idle.extend(self.pooled.take());
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -206,12 +206,12 @@ impl Deref for Lease<'_> {
     type Target = Process;
 
     fn deref(&self) -> &Process {
-        &self.kept.as_ref().expect("a lease has a process until it is dropped").process
+        &self.pooled.as_ref().expect("a lease has a process until it is dropped").process
     }
 }
 
 impl DerefMut for Lease<'_> {
     fn deref_mut(&mut self) -> &mut Process {
-        &mut self.kept.as_mut().expect("a lease has a process until it is dropped").process
+        &mut self.pooled.as_mut().expect("a lease has a process until it is dropped").process
     }
 }

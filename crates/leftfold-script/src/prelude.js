@@ -11,15 +11,15 @@
   const Native = Date;
   const hasZone = /^\s*[+-]?\d{4,6}(-\d\d){0,2}\s*$|(Z|GMT|UTC|[+-]\d\d:?\d\d)\s*$/i;
   const check = (args) => {
-    if (args.length === 0) refuse("the time of now", "use event.time")();
-    if (args.length > 1) refuse("a date by the clock of this machine", "use Date.UTC(…)")();
+    if (args.length === 0) refuse("the current time", "use event.time")();
+    if (args.length > 1) refuse("a date in the local time zone", "use Date.UTC(…)")();
     const [date] = args;
     if (typeof date === "string" && !hasZone.test(date)) {
       refuse(`a date without a zone (${date})`, "end it with Z")();
     }
     // The text of an object can't be checked: it may differ each time.
     if (date !== null && typeof date === "object" && !(date instanceof Native)) {
-      throw new TypeError("a date is made of a text, a number or a date, not of another object");
+      throw new TypeError("Date accepts a text, a number or a date, not another object");
     }
   };
   const Fixed = function Date(...args) {
@@ -73,7 +73,7 @@
     return undefined;
   };
 
-  const said = (value) => {
+  const kindOf = (value) => {
     if (value === undefined) return "nothing";
     if (isArray(value)) return "an array";
     if (value instanceof Promise) return "a promise";
@@ -88,16 +88,16 @@
     const types = [];
     for (const [type, handler] of entries(handlers)) {
       if (typeof handler !== "function") {
-        throw new TypeError(`what is exported for ${type} must be a function, not ${said(handler)}`);
+        throw new TypeError(`the export for ${type} must be a function, not ${kindOf(handler)}`);
       }
       types.push(type);
     }
     const { route, version = 1 } = exports;
     if (route !== undefined && typeof route !== "function") {
-      throw new TypeError(`route must be a function, not ${said(route)}`);
+      throw new TypeError(`route must be a function, not ${kindOf(route)}`);
     }
     if (!Number.isSafeInteger(version) || version < 1 || version > 0xffff_ffff) {
-      throw new TypeError("version must be a whole number from 1 on");
+      throw new TypeError("version must be a whole number, at least 1");
     }
     let last;
     const fold = (type, document, event, isExact) => {
@@ -108,7 +108,7 @@
       if (after === null) return null;
       if (typeof after !== "object" || isArray(after) || after instanceof Promise) {
         throw new TypeError(
-          `the function for ${type} returned ${said(after)}; return the document, or null to delete it`,
+          `the function for ${type} returned ${kindOf(after)}; return the document, or null to delete it`,
         );
       }
       if (typeof after.toJSON === "function") {
@@ -127,7 +127,7 @@
       const all = ids === null || ids === undefined ? [] : isArray(ids) ? ids : [ids];
       for (const id of all) {
         if (typeof id !== "string") {
-          throw new TypeError(`route returned ${said(id)}; return an id, an array of ids, or null`);
+          throw new TypeError(`route returned ${kindOf(id)}; return an id, an array of ids, or null`);
         }
       }
       return all;

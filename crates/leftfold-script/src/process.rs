@@ -97,7 +97,7 @@ impl Process {
         let mut records = Vec::new();
         let done = job.write(&mut self.socket).and_then(|()| {
             let limits = ScriptLimits { time: limit, ..source.limits };
-            let watched = Watched { process: self, limits, seen: None, over: None };
+            let watched = Watched { process: self, limits, seen: None, exceeded: None };
             watched.read_all(&mut records)
         });
         match done {
@@ -109,17 +109,17 @@ impl Process {
     /// Kills the worker, if it has not ended, and returns why it was lost.
     fn lost(&mut self, error: &io::Error) -> Lost {
         let at = self.announced();
-        let over = error.get_ref().and_then(|error| error.downcast_ref::<Over>());
+        let exceeded = error.get_ref().and_then(|error| error.downcast_ref::<Exceeded>());
         // The rest of the process must not continue to run.
-        let status = match over {
+        let status = match exceeded {
             Some(_) => None,
             None => self.ended_by_itself(),
         };
         let _ = self.child.kill();
-        let reason = match (over, status) {
-            (Some(Over(reason)), _) => reason.clone(),
+        let reason = match (exceeded, status) {
+            (Some(Exceeded(reason)), _) => reason.clone(),
             (None, Some(reason)) => reason,
-            (None, None) => format!("its process answered with something else: {error}"),
+            (None, None) => format!("the worker sent an invalid response: {error}"),
         };
         Lost { at, reason }
     }
@@ -132,8 +132,8 @@ impl Process {
             let status = self.child.try_wait().ok().flatten();
             if let Some(status) = status {
                 return Some(match status.signal() {
-                    Some(signal) => format!("its process was ended by signal {signal}"),
-                    None => format!("its process ended by itself ({status}), out of memory maybe"),
+                    Some(signal) => format!("the worker was killed by signal {signal}"),
+                    None => format!("the worker exited with {status}; it may have run out of memory"),
                 });
             }
             if begun.elapsed() > LATE {
@@ -208,20 +208,20 @@ struct Watched<'a> {
     limits: ScriptLimits,
     /// The item announced at the last check, since when, and the processor time at that moment.
     seen: Option<(u64, Instant, Option<Duration>)>,
-    over: Option<Over>,
+    exceeded: Option<Exceeded>,
 }
 
 /// The limit that a worker has exceeded.
 #[derive(Clone, Debug)]
-struct Over(String);
+struct Exceeded(String);
 
-impl std::fmt::Display for Over {
+impl std::fmt::Display for Exceeded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Over {}
+impl std::error::Error for Exceeded {}
 
 impl Watched<'_> {
     /// Reads all results of a job. Returns its processor time.
@@ -236,7 +236,7 @@ impl Watched<'_> {
     }
 
     /// Checks the limits of the item that the worker is working on.
-    fn look(&mut self) -> Option<Over> {
+    fn check(&mut self) -> Option<Exceeded> {
         let (at, now, cpu) = (self.process.announced(), Instant::now(), self.process.cpu());
         let Some((_, since, before)) = self.seen.filter(|(seen, ..)| *seen == at) else {
             self.seen = Some((at, now, cpu));
@@ -245,10 +245,11 @@ impl Watched<'_> {
         if let (Some(before), Some(cpu)) = (before, cpu)
             && cpu.saturating_sub(before) > self.limits.time
         {
-            return Some(Over(crate::too_long(self.limits)));
+            return Some(Exceeded(self.limits.time_exceeded()));
         }
         let most = LEAST_WALL.max(self.limits.time * WALL_FACTOR);
-        (now - since > most).then(|| Over(format!("it took longer than {most:?} by the clock on the wall")))
+        (now - since > most)
+            .then(|| Exceeded(format!("the script took longer than {most:?} of wall-clock time")))
     }
 }
 
@@ -258,9 +259,9 @@ impl Read for Watched<'_> {
             match (&self.process.socket).read(buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    self.over = self.look();
-                    if let Some(over) = &self.over {
-                        return Err(io::Error::other(over.clone()));
+                    self.exceeded = self.check();
+                    if let Some(exceeded) = &self.exceeded {
+                        return Err(io::Error::other(exceeded.clone()));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -272,5 +273,5 @@ impl Read for Watched<'_> {
 
 /// Returns the fault of a script whose worker could not be started or kept.
 pub(crate) fn unavailable(error: &io::Error) -> ScriptFault {
-    ScriptFault::new(format!("a process for scripts can't be started: {error}"))
+    ScriptFault::new(format!("starting a worker process for scripts failed: {error}"))
 }

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::ScriptFault;
 use crate::engine::Exports;
+use crate::identity::hash;
 use crate::pool::Workers;
 use crate::process::{Answer, IDLE, LOADING, Lost};
 use crate::wire::{Before, FoldItem, Record, Source, Work};
-use crate::{ScriptFault, hash};
 
 /// The time after which a job of a quick script ends, with the current item. The next script waits
 /// no longer than that.
@@ -151,14 +152,14 @@ impl Remote {
             let Answer { mut records, lost: gone, .. } = remote.job(lost > 0, Work::Load)?;
             match (records.pop(), gone) {
                 (_, Some(gone)) if lost + 1 < LOADS => {
-                    tracing::debug!(reason = gone.reason, "a script ended its process while it was loaded");
+                    tracing::debug!(reason = gone.reason, "loading a script lost its worker; retrying");
                     lost += 1;
                 }
                 (_, Some(gone)) => return Err(ScriptFault::limit(gone.reason)),
                 (Some(Record::Loaded(exports)), None) => return Ok((remote, exports)),
                 (Some(Record::Fault(fault)), None) => return Err(fault),
                 (record, None) => {
-                    return Err(ScriptFault::new(format!("loading it was answered with {record:?}")));
+                    return Err(ScriptFault::new(format!("loading the script returned {record:?}")));
                 }
             }
         }
@@ -206,7 +207,7 @@ impl Remote {
             };
             let Answer { records, lost, .. } = self.job(is_alone, call.job(&done, from..to))?;
             if records.is_empty() && lost.is_none() {
-                return Err(ScriptFault::new("the worker answered with nothing".to_owned()));
+                return Err(ScriptFault::new("the worker returned no result".to_owned()));
             }
             bytes += records.iter().map(size).sum::<usize>();
             done.extend(records);
@@ -229,7 +230,7 @@ impl Remote {
                 }
                 Some(Lost { at, reason }) => {
                     let at = usize::try_from(at).map_or(from, |at| from.saturating_add(at));
-                    tracing::debug!(item = at, reason, "a worker was lost, its item runs alone");
+                    tracing::debug!(item = at, reason, "a worker was lost; its item runs alone");
                     // If all results arrived before the worker was lost, no item is suspect.
                     suspect = (done.len() < to).then(|| at.clamp(done.len(), to - 1));
                 }

@@ -95,7 +95,7 @@ fn a_failure_says_what_and_where() {
         .given_events("a", [event("happened", &json!({}))])
         .then_fails("TypeError: ")
         .then_fails("docs.js:3");
-    after("() => { throw 'a text' }", &json!({})).then_fails("it threw a text");
+    after("() => { throw 'a text' }", &json!({})).then_fails("the script threw a text");
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn what_is_no_document_is_refused() {
 fn nothing_differs_from_run_to_run() {
     for (expression, why) in [
         ("Date.now()", "Date.now differs from run to run; use event.time"),
-        ("new Date()", "the time of now"),
-        ("Date()", "the time of now"),
+        ("new Date()", "the current time"),
+        ("Date()", "the current time"),
         ("new Date(2026, 1, 1)", "Date.UTC"),
         ("new Date('2026-01-01T10:00')", "a date without a zone"),
         ("Date.parse('1 January 2026')", "a date without a zone"),
-        ("new Date({ toString: () => '1 January 2026' })", "not of another object"),
-        ("new Date(['1 January 2026'])", "not of another object"),
+        ("new Date({ toString: () => '1 January 2026' })", "not another object"),
+        ("new Date(['1 January 2026'])", "not another object"),
         ("Date.parse({ toString: () => '1 January 2026' })", "a date without a zone"),
         ("Math.random()", "Math.random differs from run to run"),
         ("performance.now()", "performance"),
@@ -199,9 +199,9 @@ fn limits_hold_and_the_next_event_is_folded() {
     };"#;
     let script = || spec(Script::compile("docs", "docs.js", limits, source).unwrap());
     for (kind, why) in [
-        ("loops", "it ran for longer than 50ms"),
-        ("catches", "it ran for longer than 50ms"),
-        ("eats", "it took more than 8 MiB of memory"),
+        ("loops", "the script exceeded its time limit of 50ms"),
+        ("catches", "the script exceeded its time limit of 50ms"),
+        ("eats", "the script exceeded its memory limit of 8 MiB"),
         ("nests", "stack"),
     ] {
         script()
@@ -217,12 +217,16 @@ fn what_can_not_be_compiled_says_why_and_where() {
     let cases = [
         ("export default {", "SyntaxError", "docs.js:1"),
         ("export const a = 1;", "export default must be an object", ""),
-        ("export default { a: 1 };", "what is exported for a must be a function, not a number", ""),
+        ("export default { a: 1 };", "the export for a must be a function, not a number", ""),
         ("export default {}; export const route = 'a';", "route must be a function", ""),
         ("export default {}; export const version = 0;", "version must be a whole number", ""),
         ("\nthrow new Error('on purpose'); export default {};", "on purpose", "docs.js:2"),
         ("import fs from 'fs'; export default {};", "fs", ""),
-        ("await new Promise(() => {}); export default {};", "it waits for something that never comes", ""),
+        (
+            "await new Promise(() => {}); export default {};",
+            "the script waits for a promise that never resolves",
+            "",
+        ),
     ];
     for (source, why, place) in cases {
         let said = refused(source);

@@ -75,7 +75,7 @@ fn plant(name: &str) -> Result<(), std::io::Error> {
     use leftfold::planted::{Bug, plant};
     let Some(bug) = Bug::ALL.iter().find(|bug| bug.name() == name) else {
         let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
-        let message = format!("no bug is named {name:?}; there are: all, {}", names.join(", "));
+        let message = format!("there is no bug {name:?}; use one of: all, {}", names.join(", "));
         return Err(std::io::Error::other(message));
     };
     plant(Some(*bug));
@@ -84,7 +84,7 @@ fn plant(name: &str) -> Result<(), std::io::Error> {
 
 #[cfg(not(feature = "planted"))]
 fn plant(_: &str) -> Result<(), std::io::Error> {
-    Err(std::io::Error::other("there are no bugs to switch on; build with --features planted"))
+    Err(std::io::Error::other("this program was built without bugs; build it with --features planted"))
 }
 
 /// Prints the violations. Returns `true` if there are none.
@@ -95,9 +95,9 @@ fn report(what: &str, again: &str, run: &WorldRun) -> bool {
     }
     eprintln!("{what} failed:");
     run.violations.iter().take(5).for_each(|violation| eprintln!("  {violation}"));
-    eprintln!("  the last that happened:");
+    eprintln!("  the end of the trace:");
     let earlier = run.trace.len().saturating_sub(TAIL);
     run.trace[earlier..].iter().for_each(|line| eprintln!("  {line}"));
-    eprintln!("  again: cargo run --release -p leftfold-sim -- {again}");
+    eprintln!("  to repeat it: cargo run --release -p leftfold-sim -- {again}");
     false
 }

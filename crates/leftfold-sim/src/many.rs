@@ -26,7 +26,7 @@ pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
             failed.fetch_add(1, Ordering::Relaxed);
             let (seed, mut again) = (first + at, world::run(first + at, true)?);
             if again.violations.is_empty() {
-                again.violations.push("not the same when it was run again; the first time:".to_owned());
+                again.violations.push("the second run had no violation; the first had:".to_owned());
                 again.violations.extend(run.violations);
             }
             bar.suspend(|| report(&format!("seed {seed}"), &format!("--seed {seed} --trace"), &again));
@@ -44,7 +44,7 @@ pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
     eprintln!("{failed} of {count} seeds failed");
     let missed = totals.missed();
     if count >= ENOUGH && !missed.is_empty() {
-        eprintln!("never met, so that too little was tested: {}", missed.join(", "));
+        eprintln!("too little was tested; these never occurred: {}", missed.join(", "));
         return Ok(false);
     }
     Ok(failed == 0)

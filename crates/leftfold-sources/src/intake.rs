@@ -25,7 +25,7 @@ pub(crate) async fn ingest<S: Sequences + Clone>(
             }
             Err(error) if error.kind() == Kind::Invalid => {
                 let id = part.first().map_or("", |delivery| delivery.entry.id.as_str());
-                let invalid = Invalid::new("event", id, format!("one that the store can take: {error}"));
+                let invalid = Invalid::new("event", id, format!("an event that the store accepts: {error}"));
                 answers[first] = Some(IngestAnswer::Refused(Refusal::Invalid(invalid)));
             }
             Err(error) => return (answers, Some(error)),

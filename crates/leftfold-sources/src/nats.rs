@@ -65,21 +65,21 @@ impl Nats {
             let expected = format!("nats://host:port, or tls://: {error}");
             return Err(Invalid::new("URL of a NATS server", shown, expected).into());
         }
-        Self::made(Server::At(url.to_owned()), None, stream, durable)
+        Self::create(Server::At(url.to_owned()), None, stream, durable)
     }
 
     /// Creates a consumer with a client that is already connected.
     pub fn with_client(client: Client, stream: &str, durable: &str) -> Result<Self> {
-        Self::made(Server::Connected, Some(client), stream, durable)
+        Self::create(Server::Connected, Some(client), stream, durable)
     }
 
-    fn made(server: Server, client: Option<Client>, stream: &str, durable: &str) -> Result<Self> {
+    fn create(server: Server, client: Option<Client>, stream: &str, durable: &str) -> Result<Self> {
         for (what, text) in [("name of a stream", stream), ("name of a consumer", durable)] {
             if text.is_empty()
                 || text.contains(['.', '*', '>', ' ', '/', '\\'])
                 || text.contains(char::is_control)
             {
-                return Err(Invalid::new(what, text, "one without spaces, dots, slashes, * and >").into());
+                return Err(Invalid::new(what, text, "a name without spaces, dots, slashes, * and >").into());
             }
         }
         Ok(Self {
@@ -147,12 +147,12 @@ impl Nats {
                 let options = ConnectOptions::new().name("leftfold");
                 options.connect(url).await.map_err(|error| failure(&doing, error))?
             }
-            (None, Server::Connected) => return Err(failure(&doing, "there is no client")),
+            (None, Server::Connected) => return Err(failure(&doing, "the client is gone")),
         };
         self.client = Some(client.clone());
         jetstream::new(client).get_stream(&self.stream).await.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(said) if said.code() == 404 => {
-                Error::new(Kind::Invalid, format!("{doing}: there is no such stream; make it first"))
+                Error::new(Kind::Invalid, format!("{doing}: the stream does not exist; create it first"))
             }
             _ => failure(&doing, error),
         })
@@ -176,8 +176,8 @@ impl Nats {
         let found = &consumer.cached_info().config;
         if found.ack_policy != AckPolicy::Explicit || found.max_deliver > 0 {
             let said = format!(
-                "{doing}: it was made with ack policy {:?} and max_deliver {}, by which messages would get lost; use one with explicit \
-                 acknowledgement and without a limit of deliveries",
+                "{doing}: the consumer has ack policy {:?} and max_deliver {}, so messages would be lost; use a consumer with \
+                 explicit acknowledgement and without a delivery limit",
                 found.ack_policy, found.max_deliver
             );
             return Err(Error::new(Kind::Invalid, said));
@@ -186,7 +186,7 @@ impl Nats {
         messages.map_err(|error| failure(&doing, error))
     }
 
-    async fn tell(&self, receipts: Vec<Acker>, kind: AckKind) -> Result<()> {
+    async fn settle(&self, receipts: Vec<Acker>, kind: AckKind) -> Result<()> {
         let doing = format!("acknowledging messages of the NATS stream {}", self.stream);
         for receipt in receipts {
             receipt.ack_with(kind).await.map_err(|error| failure(&doing, error))?;
@@ -199,15 +199,15 @@ impl Nats {
 }
 
 impl Source for Nats {
-    async fn check(&mut self) -> Result<()> {
-        // Boxed because the future is large, and would make the callers' futures as large.
-        Box::pin(self.stream()).await.map(drop)
-    }
-
     type Receipt = Acker;
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    async fn check(&mut self) -> Result<()> {
+        // Boxed because the future is large, and would make the callers' futures as large.
+        Box::pin(self.stream()).await.map(drop)
     }
 
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, Acker)>> {
@@ -217,7 +217,7 @@ impl Source for Nats {
         let mut next = messages.next().await;
         loop {
             match next {
-                Some(Ok(message)) => received.push(taken(message)),
+                Some(Ok(message)) => received.push(message_of(message)),
                 // Return the messages received so far.
                 Some(Err(_)) | None if !received.is_empty() => {
                     self.messages = None;
@@ -229,7 +229,7 @@ impl Source for Nats {
                 }
                 None => {
                     self.messages = None;
-                    return Err(failure(&doing, "the server ended it"));
+                    return Err(failure(&doing, "the server closed the subscription"));
                 }
             }
             if received.len() >= most {
@@ -243,27 +243,27 @@ impl Source for Nats {
     }
 
     async fn acknowledge(&mut self, receipts: Vec<Acker>) -> Result<()> {
-        self.tell(receipts, AckKind::Ack).await
+        self.settle(receipts, AckKind::Ack).await
     }
 
     async fn refuse(&mut self, receipts: Vec<Acker>, after: Duration) -> Result<()> {
-        self.tell(receipts, AckKind::Nak(Some(after))).await
+        self.settle(receipts, AckKind::Nak(Some(after))).await
     }
 }
 
-fn taken(message: jetstream::Message) -> (Message, Acker) {
-    let sequence = message.info().map(|info| info.stream_sequence).ok();
-    let (message, receipt) = message.split();
-    let mut taken = Message::new(&message.payload[..]);
-    for (name, values) in message.headers.iter().flat_map(async_nats::HeaderMap::iter) {
+fn message_of(received: jetstream::Message) -> (Message, Acker) {
+    let sequence = received.info().map(|info| info.stream_sequence).ok();
+    let (received, receipt) = received.split();
+    let mut message = Message::new(&received.payload[..]);
+    for (name, values) in received.headers.iter().flat_map(async_nats::HeaderMap::iter) {
         let values: Vec<_> = values.iter().map(async_nats::HeaderValue::as_str).collect();
-        taken = taken.with(name.as_ref(), values.join(", "));
+        message = message.with(name.as_ref(), values.join(", "));
     }
-    taken = taken.with("subject", message.subject.as_str());
+    message = message.with("subject", received.subject.as_str());
     if let Some(sequence) = sequence {
-        taken = taken.with("nats-sequence", sequence.to_string());
+        message = message.with("nats-sequence", sequence.to_string());
     }
-    (taken, receipt)
+    (message, receipt)
 }
 
 fn failure(doing: &str, why: impl fmt::Display) -> Error {

@@ -100,11 +100,11 @@ async fn what_can_not_work_is_said_at_once() {
     let missing =
         Nats::new(&nats.0.url(), "OTHER", "leftfold").unwrap().receive(1).await.map(drop).unwrap_err();
     assert!(
-        !missing.is_transient() && missing.to_string().contains("there is no such stream; make it first"),
+        !missing.is_transient() && missing.to_string().contains("the stream does not exist; create it first"),
         "{missing}"
     );
     let missing = Nats::new(&nats.0.url(), "OTHER", "leftfold").unwrap().check().await.unwrap_err();
-    assert!(!missing.is_transient() && missing.to_string().contains("make it first"), "{missing}");
+    assert!(!missing.is_transient() && missing.to_string().contains("create it first"), "{missing}");
     let stream = nats.context().await.get_stream("ORDERS").await.unwrap();
     let config = jetstream::consumer::pull::Config {
         durable_name: Some("lossy".into()),

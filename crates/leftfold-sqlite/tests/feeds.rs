@@ -182,7 +182,7 @@ async fn what_is_no_table_of_documents_is_refused() {
         ("cart", ["cart is a view", "the projection if"]),
         ("Orders", ["Orders is called orders", "exact name"]),
     ] {
-        let on = DocumentSource::Plain(ExternalCollection::new(name).unwrap());
+        let on = DocumentSource::External(ExternalCollection::new(name).unwrap());
         let error = shop.store.prepare_reactions(&[orders(), on]).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
         for word in words.iter().chain([&"could not follow documents in", &shown]) {
@@ -193,14 +193,14 @@ async fn what_is_no_table_of_documents_is_refused() {
         shop.number("SELECT count(*) FROM sqlite_schema WHERE tbl_name = 'orders' AND type = 'trigger'"),
         0
     );
-    let missing = DocumentSource::Plain(ExternalCollection::new("missing").unwrap());
+    let missing = DocumentSource::External(ExternalCollection::new("missing").unwrap());
     let error = shop.store.page_of_ids(&missing, None, 1).await.unwrap_err();
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("create the table"), "{error}");
     // A generated body works, and so does a table without row numbers.
     shop.run(
         "CREATE TABLE made (id VARCHAR(20) PRIMARY KEY, n INTEGER, body TEXT AS (json_object('n', n))) WITHOUT ROWID",
     );
-    let made = DocumentSource::Plain(ExternalCollection::new("made").unwrap());
+    let made = DocumentSource::External(ExternalCollection::new("made").unwrap());
     shop.store.prepare_reactions(std::slice::from_ref(&made)).await.unwrap();
     let mut feed = shop.store.follow(vec![made.clone()], None).await.unwrap();
     shop.run("INSERT INTO made VALUES ('a', 1); UPDATE made SET n = 2");

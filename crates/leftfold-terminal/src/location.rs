@@ -219,7 +219,7 @@ mod tests {
         for named in ["postgres://ann:secret@host/shop", "MONGODB://ann:secret@host/shop"] {
             match AnyLocation::from(OsString::from(named)) {
                 AnyLocation::Unknown(why) => {
-                    assert!(why.contains("://…@host/shop: unknown kind of store"), "{why}")
+                    assert!(why.contains("://…@host/shop: unknown kind of store"), "{why}");
                 }
                 other => panic!("{named} is {other:?}"),
             }

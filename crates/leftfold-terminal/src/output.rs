@@ -104,8 +104,8 @@ pub fn finish(answer: Result<Exit, Failure>, out: &mut Out) -> Exit {
 /// The maximum width of a table.
 const WIDTH: u16 = 80;
 
-/// Creates a table of at most 80 columns of text. Columns of numbers are aligned to the right, others
-/// to the left.
+/// Creates a table that is at most 80 characters wide. Columns of numbers are aligned to the right,
+/// others to the left.
 pub fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED).set_header(header);

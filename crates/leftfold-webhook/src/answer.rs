@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 
 /// The minimum and the maximum delay of a reaction because of a response.
-const HELD_UP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
+const DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
 /// The number of characters of a response that an error quotes.
-const TOLD: usize = 200;
+const MAX_QUOTED: usize = 200;
 
 /// The relevant parts of a response.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,12 +44,12 @@ pub fn judge(answer: WebhookResponse<'_>, now: Timestamp) -> WebhookOutcome {
     let wait = retry_after.and_then(|text| wait(text, now));
     match (status, wait) {
         (200..=299, _) => WebhookOutcome::Done,
-        (429 | 503, Some(wait)) => WebhookOutcome::Later(wait.clamp(HELD_UP.0, HELD_UP.1)),
-        (410, _) => WebhookOutcome::Gone(format!("it answered 410: it is gone for good{}", told(beginning))),
+        (429 | 503, Some(wait)) => WebhookOutcome::Later(wait.clamp(DELAYS.0, DELAYS.1)),
+        (410, _) => WebhookOutcome::Gone(format!("the response is 410, gone{}", quoted(beginning))),
         (300..=399, _) => WebhookOutcome::Failed(format!(
-            "it answered {status}, and redirects are not followed; name the address that it redirects to"
+            "the response is {status}, and redirects are not followed; use the address that it redirects to"
         )),
-        _ => WebhookOutcome::Failed(format!("it answered {status}{}", told(beginning))),
+        _ => WebhookOutcome::Failed(format!("the response is {status}{}", quoted(beginning))),
     }
 }
 
@@ -65,10 +65,10 @@ fn wait(text: &str, now: Timestamp) -> Option<Duration> {
 }
 
 /// Returns the beginning of a body, in one line.
-fn told(beginning: &[u8]) -> String {
+fn quoted(beginning: &[u8]) -> String {
     let text = String::from_utf8_lossy(beginning);
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let line: String = text.trim().chars().map(plain).take(TOLD).collect();
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let line: String = text.trim().chars().map(printable).take(MAX_QUOTED).collect();
     if line.is_empty() { line } else { format!(": {line}") }
 }
 
@@ -82,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_its_meaning() {
+    fn each_response_has_its_meaning() {
         let later = |seconds| WebhookOutcome::Later(Duration::from_secs(seconds));
-        let failed = |said: &str| WebhookOutcome::Failed(format!("it answered {said}"));
+        let failed = |text: &str| WebhookOutcome::Failed(format!("the response is {text}"));
         for (status, retry_after, expected) in [
             (200, None, WebhookOutcome::Done),
             (202, Some("60"), WebhookOutcome::Done),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_beginning_of_an_answer_is_told() {
+    fn only_the_beginning_of_a_response_is_quoted() {
         let long = "x".repeat(10_000);
         let answer = WebhookResponse { status: 500, retry_after: None, beginning: long.as_bytes() };
         let WebhookOutcome::Failed(said) = judge(answer, Timestamp::UNIX_EPOCH) else { panic!("it failed") };

@@ -38,7 +38,7 @@ impl Signer {
     pub fn new(secrets: &str) -> Result<Self, Invalid> {
         let keys: Vec<_> = secrets.split_whitespace().map(key).collect::<Result<_, _>>()?;
         if keys.is_empty() {
-            return Err(invalid("at least one"));
+            return Err(invalid("at least one secret"));
         }
         Ok(Self(keys))
     }
@@ -60,7 +60,8 @@ impl Signer {
 }
 
 fn key(secret: &str) -> Result<Hmac<Sha256>, Invalid> {
-    let expected = "whsec_ and 24 to 64 bytes in base64, as of `echo whsec_$(openssl rand -base64 32)`";
+    let expected =
+        "whsec_ and 24 to 64 bytes in base64, such as from `echo whsec_$(openssl rand -base64 32)`";
     let wrong = || invalid(expected);
     let key = STANDARD.decode(secret.strip_prefix(PREFIX).ok_or_else(wrong)?).map_err(|_| wrong())?;
     if !(24..=64).contains(&key.len()) {

@@ -75,14 +75,14 @@ async fn an_explanation_of_many_events_comes_in_small_parts() {
     append(&app, "many", 0..EVENTS).await;
     caught_up(&app).await;
 
-    let (mut told, mut largest, mut bytes) = (0, 0, 0);
+    let (mut explained, mut largest, mut bytes) = (0, 0, 0);
     let tell = |step: Explained| {
-        told += 1;
+        explained += 1;
         let size = size(&step);
         (largest, bytes) = (largest.max(size), bytes + size);
     };
     assert!(app.explain("sums", "many", tell).await.unwrap());
-    assert_eq!(told, EVENTS);
+    assert_eq!(explained, EVENTS);
     assert!(largest < 8_000, "the step that creates the document: {largest} bytes");
     assert!(bytes < 60 << 20, "{bytes} bytes in all");
 

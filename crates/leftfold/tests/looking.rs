@@ -55,9 +55,9 @@ async fn a_document_is_shown_as_it_was() {
         let error = app.past("by_content", "x", &wrong.parse().unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
     }
-    let mut told = 0;
-    assert!(app.explain_until("by_content", "x", &"t@1".parse().unwrap(), |_| told += 1).await.unwrap());
-    assert_eq!(told, 2);
+    let mut explained = 0;
+    assert!(app.explain_until("by_content", "x", &"t@1".parse().unwrap(), |_| explained += 1).await.unwrap());
+    assert_eq!(explained, 2);
 }
 
 /// Partitions have no common order: each is read up to the moment.

@@ -130,7 +130,7 @@ async fn a_claim_is_recognised_though_its_task_was_changed_since() {
     store.waiting.notified().await;
     let claimed = runner.task(key()).await.unwrap().unwrap();
     assert_eq!(claimed.state, State::Running);
-    let moment = TaskMoment { now: store.memory.time().await.unwrap(), version: 1, chance: 0.5 };
+    let moment = TaskMoment { now: store.memory.time().await.unwrap(), version: 1, random: 0.5 };
     let (seen, looked_at) = (claimed.version, Task::look_again(Some(claimed), &key(), moment));
     assert_eq!(store.memory.save_tasks(vec![TaskChange::Update(seen, looked_at)]).await.unwrap(), []);
     store.loses_answers.store(false, Ordering::Relaxed);

@@ -108,14 +108,15 @@ impl Line {
         loop {
             match self.hear().await? {
                 None => {
-                    let message = format!("the mail server was gone before it said {code}");
+                    let message =
+                        format!("the mail server closed the connection instead of answering {code}");
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
                 // A response may have several lines. All but the last have a dash after the code.
                 Some(line) if line.starts_with(&format!("{code}-")) => {}
                 Some(line) if line.starts_with(code) => return Ok(()),
                 Some(line) => {
-                    return Err(io::Error::other(format!("the mail server said {line:?}, not {code}")));
+                    return Err(io::Error::other(format!("the mail server answered {line:?}, not {code}")));
                 }
             }
         }
@@ -243,14 +244,14 @@ async fn converse(mut line: Line, kept: Arc<Mutex<Kept>>) -> io::Result<()> {
     while let Some(said) = line.hear().await? {
         let verb = said.split([' ', ':']).next().unwrap_or_default().to_ascii_uppercase();
         let answer = match verb.as_str() {
-            "HELO" | "EHLO" | "MAIL" => "250 go on",
+            "HELO" | "EHLO" | "MAIL" => "250 continue",
             "RCPT" => {
                 bracketed(&said).clone_into(&mut to);
-                "250 go on"
+                "250 continue"
             }
-            "DATA" if to.is_empty() => "503 say first who gets it",
+            "DATA" if to.is_empty() => "503 name the recipient first",
             "DATA" => {
-                line.say("354 end it with a dot").await?;
+                line.say("354 end the mail with a dot").await?;
                 let mail = Mail::decode(&to, &line.hear_mail().await?);
                 let trouble = lock(&kept).take(mail);
                 match trouble {
@@ -259,8 +260,8 @@ async fn converse(mut line: Line, kept: Arc<Mutex<Kept>>) -> io::Result<()> {
                     Some(Trouble::HangsUp) => return Ok(()),
                 }
             }
-            "QUIT" => return line.say("221 farewell").await,
-            _ => "502 not here",
+            "QUIT" => return line.say("221 closing").await,
+            _ => "502 command not implemented",
         };
         line.say(answer).await?;
     }

@@ -57,7 +57,7 @@ fn write_mail(path: &Path, ctx: &Context<Cart>) -> Result<(), HandlerError> {
         (1, 1) => Err("a worker dies before its commit".into()),
         (1, 2) => {
             transaction.commit()?;
-            Err("a worker dies before it has said that it is done".into())
+            Err("a worker dies before it reports success".into())
         }
         _ => Ok(transaction.commit()?),
     }

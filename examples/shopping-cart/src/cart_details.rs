@@ -110,17 +110,16 @@ impl Cart {
             quantity: 0,
             unit_price,
         });
-        item.quantity = item.quantity.checked_add(quantity).ok_or("that is more than a cart holds")?;
+        item.quantity = item.quantity.checked_add(quantity).ok_or("the quantity exceeds the limit")?;
         item.unit_price = unit_price;
         self.sum_up()
     }
 
     fn remove(&mut self, product_id: &str, quantity: u32) -> Result<(), fold::Error> {
-        let item =
-            self.items.get_mut(product_id).ok_or_else(|| format!("there is no {product_id} in the cart"))?;
-        let there = item.quantity;
-        item.quantity = there.checked_sub(quantity).ok_or_else(|| {
-            format!("{quantity} of {product_id} can't be removed: there are only {there} in the cart")
+        let item = self.items.get_mut(product_id).ok_or_else(|| format!("the cart has no {product_id}"))?;
+        let present = item.quantity;
+        item.quantity = present.checked_sub(quantity).ok_or_else(|| {
+            format!("{quantity} of {product_id} can't be removed: the cart has only {present}")
         })?;
         if item.quantity == 0 {
             self.items.remove(product_id);
@@ -131,7 +130,7 @@ impl Cart {
     fn sum_up(&mut self) -> Result<(), fold::Error> {
         let mut prices =
             self.items.values().map(|item| u64::from(item.quantity) * u64::from(item.unit_price));
-        self.total = prices.try_fold(0, u64::checked_add).ok_or("nobody can pay that much")?;
+        self.total = prices.try_fold(0, u64::checked_add).ok_or("the total exceeds the limit")?;
         Ok(())
     }
 }

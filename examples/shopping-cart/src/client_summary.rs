@@ -59,7 +59,8 @@ impl Projection for ClientSummary {
             Visit::ShoppingCartOpened { .. } => client.opened += 1,
             Visit::ShoppingCartConfirmed { total, .. } => {
                 client.confirmed += 1;
-                client.spent = client.spent.checked_add(*total).ok_or("nobody can spend that much")?;
+                client.spent =
+                    client.spent.checked_add(*total).ok_or("the client's spending exceeds the limit")?;
             }
             Visit::ShoppingCartCanceled { .. } => client.canceled += 1,
         }

@@ -42,7 +42,7 @@ impl Projection for DailyTotals {
     fn fold(&self, totals: Option<Totals>, event: &Event<Sale>) -> Result<Option<Totals>, fold::Error> {
         let Sale::ShoppingCartConfirmed { total } = event.data;
         let Totals { carts, revenue } = totals.unwrap_or_default();
-        let revenue = revenue.checked_add(total).ok_or("nobody can sell that much")?;
+        let revenue = revenue.checked_add(total).ok_or("the revenue exceeds the limit")?;
         Ok(Some(Totals { carts: carts + 1, revenue }))
     }
 }

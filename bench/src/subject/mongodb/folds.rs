@@ -31,20 +31,20 @@ pub(super) async fn raw_catch_up(databases: &Databases, place: &str) -> Result<D
     Ok(begun.elapsed())
 }
 
-pub(super) async fn one_by_one(databases: &Databases, place: &str, way: &OneByOne) -> Result<Duration> {
+pub(super) async fn one_by_one(databases: &Databases, place: &str, mode: &OneByOne) -> Result<Duration> {
     let database = databases.database(place);
-    let limit = i64::try_from(way.events)?;
+    let limit = i64::try_from(mode.events)?;
     let mut found = events(&database).find(doc! {}).sort(doc! { "_id": 1 }).limit(limit).await?;
     // A cart's events stay in one queue, so they are folded in order.
-    let mut queues: Vec<Vec<RawDocumentBuf>> = (0..way.at_once).map(|_| Vec::new()).collect();
+    let mut queues: Vec<Vec<RawDocumentBuf>> = (0..mode.at_once).map(|_| Vec::new()).collect();
     let mut queue_of: HashMap<String, usize> = HashMap::new();
     while found.advance().await? {
         let event = found.current();
-        let next = queue_of.len() % way.at_once;
+        let next = queue_of.len() % mode.at_once;
         let queue = *queue_of.entry(event.get_str("stream")?.to_owned()).or_insert(next);
         queues[queue].push(event.to_owned());
     }
-    let carts = database.collection::<Row>(&format!("guarded_carts_{}", way.at_once));
+    let carts = database.collection::<Row>(&format!("guarded_carts_{}", mode.at_once));
     let begun = Instant::now();
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     for queue in queues {
@@ -86,7 +86,7 @@ async fn fold_one(carts: &Collection<Row>, event: &Stored<'_>) -> Result<()> {
         let guard = doc! { "_id": event.stream, "revision": seen };
         let replaced = carts.replace_one(guard, row).await?;
         if replaced.matched_count == 0 {
-            return Err("somebody else changed the cart".into());
+            return Err("the cart changed between its read and its write".into());
         }
     }
     Ok(())

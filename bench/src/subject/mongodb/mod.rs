@@ -10,8 +10,8 @@ use bson::Document;
 use leftfold_mongodb::Mongo;
 
 use super::{Inserts, OneByOne, Subject};
-use crate::report::{Figure, Result};
-use crate::writes::Way;
+use crate::report::{Measurement, Result};
+use crate::writes::WriteMode;
 use crate::{Part, traffic};
 
 pub(crate) use databases::Databases;
@@ -60,23 +60,23 @@ impl Subject for Databases {
         folds::raw_catch_up(self, place).await
     }
 
-    async fn one_by_one(&self, place: &str, way: &OneByOne) -> Result<Duration> {
-        folds::one_by_one(self, place, way).await
+    async fn one_by_one(&self, place: &str, mode: &OneByOne) -> Result<Duration> {
+        folds::one_by_one(self, place, mode).await
     }
 
     async fn inserts(&self, place: &str) -> Result<f64> {
         writes::inserts(self, place).await
     }
 
-    async fn plain_writes(&self, place: &str, way: Way) -> Result<f64> {
-        writes::plain_writes(self, place, way).await
+    async fn plain_writes(&self, place: &str, mode: WriteMode) -> Result<f64> {
+        writes::plain_writes(self, place, mode).await
     }
 
     async fn bare_latencies(&self, place: &str, events: usize, every: Duration) -> Result<Vec<f64>> {
         writes::bare_latencies(self, place, events, every).await
     }
 
-    async fn traffic(&self) -> Result<Vec<Figure>> {
+    async fn traffic(&self) -> Result<Vec<Measurement>> {
         traffic::measure(self).await
     }
 }

@@ -16,7 +16,7 @@ use super::Databases;
 use crate::append::CALLERS;
 use crate::report::{Result, float};
 use crate::subject::DATA;
-use crate::writes::{DOCUMENTS, Product, Way, What, id};
+use crate::writes::{DOCUMENTS, Product, WriteKind, WriteMode, id};
 
 /// The number of events that each caller inserts.
 const INSERTED: u64 = 150;
@@ -48,7 +48,7 @@ pub(super) async fn inserts(databases: &Databases, place: &str) -> Result<f64> {
     Ok(float(CALLERS * INSERTED) / begun.elapsed().as_secs_f64())
 }
 
-pub(super) async fn plain_writes(databases: &Databases, place: &str, way: Way) -> Result<f64> {
+pub(super) async fn plain_writes(databases: &Databases, place: &str, mode: WriteMode) -> Result<f64> {
     let database = databases.database(place);
     let products = database.collection::<Document>("products");
     let product = |number, round| -> Result<Document> {
@@ -61,19 +61,19 @@ pub(super) async fn plain_writes(databases: &Databases, place: &str, way: Way) -
         .await?;
     let sale = doc! { "$inc": { "stock": -1 } };
     let begun = Instant::now();
-    for (round, numbers) in way.batches() {
-        match (way.what, &numbers[..]) {
-            (What::Content, &[number]) => {
+    for (round, numbers) in mode.batches() {
+        match (mode.kind, &numbers[..]) {
+            (WriteKind::Content, &[number]) => {
                 products.replace_one(doc! { "_id": id(number) }, product(number, round)?).await?;
             }
-            (What::Operation, &[number]) => {
+            (WriteKind::Operation, &[number]) => {
                 products.update_one(doc! { "_id": id(number) }, sale.clone()).await?;
             }
-            (what, many) => {
+            (kind, many) => {
                 let updates = many.iter().map(|number| {
-                    let update = match what {
-                        What::Content => product(*number, round)?,
-                        What::Operation => sale.clone(),
+                    let update = match kind {
+                        WriteKind::Content => product(*number, round)?,
+                        WriteKind::Operation => sale.clone(),
                     };
                     Ok(doc! { "q": { "_id": id(*number) }, "u": update })
                 });
@@ -84,7 +84,7 @@ pub(super) async fn plain_writes(databases: &Databases, place: &str, way: Way) -
             }
         }
     }
-    Ok(way.per_second(begun))
+    Ok(mode.per_second(begun))
 }
 
 pub(super) async fn bare_latencies(
@@ -120,7 +120,7 @@ pub(super) async fn bare_latencies(
         while took.len() < events {
             let Some(change) = changes.next_if_any().await? else { continue };
             let seen = Instant::now();
-            let inserted = change.full_document.ok_or("an insert without its document")?;
+            let inserted = change.full_document.ok_or("a change event has no document")?;
             let begun = begun.lock().await.remove(inserted.get_str("stream")?);
             took.extend(begun.map(|begun| seen.duration_since(begun).as_secs_f64()));
         }

@@ -1,5 +1,5 @@
-//! The doctor's findings about leftfold.toml: everything in it that can't run, access to the server,
-//! and access to its secrets.
+//! The doctor's findings about leftfold.toml: the parts that can't run, access to the server, and
+//! access to its secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -56,15 +56,15 @@ impl Config {
         let names: Vec<_> = self.projections.iter().map(|projection| &projection.name).collect();
         for (at, name) in names.iter().enumerate() {
             let wrong =
-                |said: String| Failure::new(Exit::Usage, format!("projection {name:?}: name: {said}"));
+                |fault: String| Failure::new(Exit::Usage, format!("projection {name:?}: name: {fault}"));
             Collection::new(name).map_err(|invalid| wrong(invalid.to_string()))?;
             if let Some(other) = names[..at].iter().find(|other| other.eq_ignore_ascii_case(name)) {
-                let said = if other == name {
+                let fault = if other == name {
                     "two projections have it; give each its own".to_owned()
                 } else {
                     format!("it differs from {other:?} only in case; choose names that differ in more")
                 };
-                return Err(wrong(said));
+                return Err(wrong(fault));
             }
         }
         Ok(())
@@ -108,20 +108,22 @@ pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure>
     };
     let (address, has_tokens) = (server.listen, !config.tokens.is_empty());
     let is_local = address.ip().is_loopback();
-    let lacks = match (&tls, has_tokens) {
+    let danger = match (&tls, has_tokens) {
         _ if is_local || insecure => None,
-        (None, _) => Some(
-            "tokens and events would be sent unencrypted; set a certificate in server.tls, or listen at 127.0.0.1 behind a proxy \
-             with TLS",
-        ),
-        (Some(_), false) => Some(
-            "every client could do everything; create a token with `leftfold token new`, or listen at 127.0.0.1",
-        ),
+        (None, _) => Some((
+            "tokens and events would be sent unencrypted",
+            "set a certificate in server.tls, listen at 127.0.0.1 behind a proxy with TLS",
+        )),
+        (Some(_), false) => Some((
+            "every client could do everything",
+            "create a token with `leftfold token new`, listen at 127.0.0.1",
+        )),
         (Some(_), true) => None,
     };
-    if let Some(lacks) = lacks {
+    if let Some((danger, advice)) = danger {
         let message = format!(
-            "server.listen: {address} can be reached from other machines, and {lacks}; --insecure allows it"
+            "server.listen: {address} can be reached from other machines, and {danger}; {advice}, or allow it with \
+             --insecure"
         );
         return Err(Failure::new(Exit::Usage, message));
     }

@@ -64,7 +64,7 @@ pub(crate) struct ConfiguredSource {
     pub(super) config: SourceConfig,
     #[cfg_attr(
         not(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis")),
-        expect(dead_code, reason = "there are no brokers to connect to")
+        expect(dead_code, reason = "this build has no brokers")
     )]
     pub(super) url: String,
     #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "Kafka alone has options"))]
@@ -142,8 +142,7 @@ impl ConfiguredSource {
         checked.map_err(|error| self.failed(error))
     }
 
-    /// Brings its messages into the log until it is told to stop, by `true` or by dropping the
-    /// sender.
+    /// Ingests its messages until `stop` is `true` or its sender is dropped.
     pub(crate) async fn run<T: Sequences + Clone>(
         self,
         sequencer: Sequencer<T>,
@@ -161,7 +160,7 @@ impl ConfiguredSource {
                 Err(error) => Err(error),
             };
             match fed {
-                // Brokers never end by themselves: the feed was told to stop.
+                // Brokers never end by themselves: the feed was stopped.
                 Ok(()) => return,
                 Err(error) => {
                     tracing::error!(source, %error, "source failed, will retry in 30 seconds");

@@ -50,12 +50,12 @@ impl WebhookConfig {
     fn reaction(&self, config: &Config, scripts: &[Script]) -> Result<Reaction, Failure> {
         let name = &self.name;
         let wrong =
-            |key: &str, said: String| Failure::new(Exit::Usage, format!("reaction {name}: {key}{said}"));
+            |key: &str, fault: String| Failure::new(Exit::Usage, format!("reaction {name}: {key}{fault}"));
         let on = config.projections.iter().zip(scripts).find(|(projection, _)| projection.name == self.on);
         let Some((_, script)) = on else {
             let known: Vec<_> = config.projections.iter().map(|projection| &projection.name[..]).collect();
-            let said = format!("no projection is named {:?}; there are: {}", self.on, known.join(", "));
-            return Err(wrong("on: ", said));
+            let fault = format!("no projection is named {:?}; there are: {}", self.on, known.join(", "));
+            return Err(wrong("on: ", fault));
         };
         let secret = config.reveal(&format!("the secret of the reaction {name}"), &self.secret)?;
         let signer = Signer::new(&secret).map_err(|invalid| wrong("secret: ", invalid.to_string()))?;
@@ -86,8 +86,8 @@ impl Config {
     pub(crate) fn webhooks(&self, scripts: &[Script]) -> Result<Vec<Reaction>, Failure> {
         let names: Vec<_> = self.reactions.iter().map(|called| &called.name).collect();
         if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
-            let said = format!("reaction {}: two reactions have this name; give each its own", names[twice]);
-            return Err(Failure::new(Exit::Usage, said));
+            let fault = format!("reaction {}: two reactions have this name; give each its own", names[twice]);
+            return Err(Failure::new(Exit::Usage, fault));
         }
         self.reactions.iter().map(|called| called.reaction(self, scripts)).collect()
     }

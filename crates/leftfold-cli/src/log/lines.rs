@@ -87,7 +87,7 @@ impl Logs {
     /// Sends the remaining spans.
     #[cfg_attr(
         not(feature = "opentelemetry"),
-        expect(clippy::unused_async, reason = "there is nothing to send")
+        expect(clippy::unused_async, reason = "this build sends no spans")
     )]
     pub(crate) async fn end(self) {
         #[cfg(feature = "opentelemetry")]
@@ -155,6 +155,6 @@ mod tests {
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["fields"]["reason"], "two\nlines of \"it\"", "{line}");
-        assert!(line["fields"]["place"].as_str().unwrap().contains("log.rs"), "{line}");
+        assert!(line["fields"]["place"].as_str().unwrap().contains("lines.rs"), "{line}");
     }
 }

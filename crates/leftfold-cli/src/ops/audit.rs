@@ -38,16 +38,16 @@ pub(crate) async fn list_audit<L: Location>(
         left -= page.len();
         for entry in &page {
             out.element(entry)?;
-            let mut said = shorten(&entry.outcome, 100);
+            let mut outcome = shorten(&entry.outcome, 100);
             if let Some(reason) = &entry.reason {
-                said = format!("{said}; {}", shorten(reason, 200));
+                outcome = format!("{outcome}; {}", shorten(reason, 200));
             }
             rows.add_row([
                 time(entry.at),
                 shorten(&entry.actor, 40),
                 entry.action.clone(),
                 shorten(&entry.target, 100),
-                said,
+                outcome,
             ]);
         }
         after = end;

@@ -44,7 +44,7 @@ pub(crate) async fn explain<L: Location>(
     if let Some(moment) = &args.at {
         match app.past(collection, id, moment).await? {
             Some(document) => out.line(format_args!("\nas of {moment}:\n{document:#}"))?,
-            None => out.line(format_args!("\nas of {moment} there was no document"))?,
+            None => out.line(format_args!("\nas of {moment}: no document"))?,
         }
     }
     Ok(Exit::Done)

@@ -16,7 +16,7 @@ pub(crate) async fn get<L: Location>(
     let (document, missing) = if let Some(moment) = &args.at {
         let app = projections.open_with_code(location, "get --at").await?;
         select_from(&app, Some(collection))?;
-        let missing = format!("as of {moment} there was no such document");
+        let missing = format!("no such document as of {moment}");
         (app.past(collection, id, moment).await?, missing)
     } else {
         let documents = projections.open(location).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn get<L: Location>(
             };
             get = get.at_least(bookmark).within(args.timeout);
         }
-        (get.await?, "there is no such document; `leftfold explain --why-not` says why".to_owned())
+        (get.await?, "no such document; see why with `leftfold explain --why-not`".to_owned())
     };
     let Some(document) = document else {
         return Err(Failure::new(Exit::No, format!("reading {id:?} from {collection}: {missing}")));

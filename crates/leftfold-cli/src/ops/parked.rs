@@ -2,8 +2,8 @@
 
 use leftfold::documents::Parked;
 use leftfold::fold::Mended;
-use leftfold::{App, DocumentId, Store, StreamId, Unit};
-use leftfold_terminal::{Exit, Failure, Location, Out, shorten, table, thousands};
+use leftfold::{App, Collection, DocumentId, Store, StreamId, Unit};
+use leftfold_terminal::{Exit, Failure, Location, Out, count, shorten, thousands, time};
 use serde_json::json;
 
 use super::audit;
@@ -19,38 +19,37 @@ pub(crate) async fn list_parked<L: Location>(
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let documents = projections.open(location).await?;
-    let mut rows = table(["collection", "parked", "event", "waiting", "error"], &[3]);
+    let mut nothing = true;
     for collection in documents.collections(args.collection.as_deref()).await? {
         let mut after = None;
         loop {
             let page = documents.parked(&collection, after.as_ref(), PAGE).await?;
             let Some((last, _)) = page.last() else { break };
-            after = Some(last.clone());
+            (nothing, after) = (false, Some(last.clone()));
             for (unit, parked) in &page {
-                let (kind, id) = parts(unit);
-                out.element(&json!({ "collection": collection, "unit": kind, "id": id, "parked": parked }))?;
-                rows.add_row(row(collection.as_str(), unit, parked));
+                show(&collection, unit, parked, out)?;
             }
         }
     }
     out.end_of_list()?;
-    if rows.is_empty() {
+    if nothing {
         out.line("nothing is parked")?;
-    } else {
-        out.line(rows)?;
     }
     Ok(Exit::Done)
 }
 
-fn row(collection: &str, unit: &Unit, parked: &Parked) -> [String; 5] {
+fn show(collection: &Collection, unit: &Unit, parked: &Parked, out: &mut Out) -> Result<(), Failure> {
     let (kind, id) = parts(unit);
-    [
-        collection.to_owned(),
-        format!("{kind} {id}"),
-        format!("{}@{}", parked.stream, parked.revision),
-        thousands(parked.waiting),
-        shorten(&parked.error, 100),
-    ]
+    out.element(&json!({ "collection": collection, "unit": kind, "id": id, "parked": parked }))?;
+    let Parked { stream, revision, kind: event, attempts, waiting, since, error, .. } = parked;
+    out.line(format_args!("{collection} {kind} {id}: stopped at {stream}@{revision} ({event})"))?;
+    out.line(format_args!(
+        "  since {}, after {}, {} waiting",
+        time(*since),
+        count((*attempts).into(), "attempt"),
+        count(*waiting, "event"),
+    ))?;
+    Ok(out.line(format_args!("  {}", shorten(error, 200)))?)
 }
 
 pub(crate) async fn retry_parked<L: Location>(

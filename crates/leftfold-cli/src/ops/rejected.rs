@@ -66,7 +66,7 @@ pub(crate) async fn resubmit_rejected<L: Location>(
     let store = location.open_existing().await?;
     let id = one(&store, &args.id.id).await?.id();
     let mapping = args.mapping.clone().map(|mapping| *mapping).unwrap_or_default();
-    let (became, said) = match resubmit(&Sequencer::new(store.clone()), &id, &mapping, args.policy.into())
+    let (became, result) = match resubmit(&Sequencer::new(store.clone()), &id, &mapping, args.policy.into())
         .await?
     {
         Resubmitted::NotThere => ("gone", "another process has resubmitted or deleted it".to_owned()),
@@ -87,8 +87,8 @@ pub(crate) async fn resubmit_rejected<L: Location>(
     if !matches!(became, "gone" | "rejected" | "refused") {
         audit::record(&store, "resubmit-rejected", &id, args.reason.reason.as_deref(), became).await?;
     }
-    out.value(&json!({ "id": id, "became": became, "said": said }))?;
-    out.line(format_args!("{id}: {said}"))?;
+    out.value(&json!({ "id": id, "became": became, "said": result }))?;
+    out.line(format_args!("{id}: {result}"))?;
     Ok(if matches!(became, "rejected" | "refused" | "gone") { Exit::No } else { Exit::Done })
 }
 

@@ -70,21 +70,16 @@ pub(crate) async fn list_tasks<L: Location>(
 pub(crate) async fn count_tasks<L: Location>(location: &L, out: &mut Out) -> Result<Exit, Failure> {
     let reacting = open(location).await?;
     let (registered, depths) = (reacting.reactions().await?, reacting.depths().await?);
-    let header = ["reaction", "pending", "running", "done", "stale", "failed", ""];
-    let mut rows = table(header, &[1, 2, 3, 4, 5]);
+    let header = ["reaction", "pending", "running", "done", "stale", "failed", "oldest due"];
+    let (mut rows, mut notes) = (table(header, &[1, 2, 3, 4, 5]), Vec::new());
     for Registered { name, on, paused, paused_because, throttled, comparing, .. } in &registered {
         let depth = depths.get(name).cloned().unwrap_or_default();
         let number = |state: State| depth.states.get(&state).copied().unwrap_or(0);
         out.element(&json!({
-            "reaction": name, "on": on.as_ref().map(ToString::to_string), "states": depth.states, "oldest_due": depth.oldest_due,
-            "paused": paused, "paused_because": paused_because, "throttled": throttled, "comparing": comparing,
+            "reaction": name, "on": on.as_ref().map(ToString::to_string), "states": depth.states,
+            "oldest_due": depth.oldest_due, "paused": paused, "paused_because": paused_because,
+            "throttled": throttled, "comparing": comparing,
         }))?;
-        let note = match (paused, throttled, comparing) {
-            (true, ..) => paused_because.as_ref().map_or("paused".to_owned(), |why| format!("paused: {why}")),
-            (_, Some(until), _) => format!("throttled until {}", time(*until)),
-            (.., Some(_)) => "comparing all documents".to_owned(),
-            _ => depth.oldest_due.map(|due| format!("oldest due {}", time(due))).unwrap_or_default(),
-        };
         rows.add_row([
             name.clone(),
             thousands(number(State::Pending)),
@@ -92,14 +87,23 @@ pub(crate) async fn count_tasks<L: Location>(location: &L, out: &mut Out) -> Res
             thousands(number(State::Done)),
             thousands(number(State::Stale)),
             thousands(number(State::Failed)),
-            note,
+            depth.oldest_due.map(time).unwrap_or_default(),
         ]);
+        let note = match (paused, throttled, comparing) {
+            (true, ..) => paused_because.as_ref().map_or("paused".to_owned(), |why| format!("paused: {why}")),
+            (_, Some(until), _) => format!("throttled until {}", time(*until)),
+            (.., Some(_)) => "comparing all documents".to_owned(),
+            _ => continue,
+        };
+        notes.push(format!("{name}: {note}"));
     }
     out.end_of_list()?;
     if registered.is_empty() {
-        out.line("no reactions")?;
-    } else {
-        out.line(rows)?;
+        return Ok(out.line("no reactions").map(|()| Exit::Done)?);
+    }
+    out.line(rows)?;
+    for note in notes {
+        out.line(note)?;
     }
     Ok(Exit::Done)
 }

@@ -31,7 +31,7 @@ impl Base {
         plain: &ExternalCollection,
         operations: &[(DocumentId, Operation)],
     ) -> Result<Vec<Operated>, Failure> {
-        let guards: Vec<_> = operations.iter().map(|_| ContentGuard::once(System.random())).collect();
+        let guards: Vec<_> = operations.iter().map(|_| ContentGuard::of_operation(System.random())).collect();
         if self.apply_together(plain, operations, &guards).await? {
             return Ok(vec![Operated::Applied; operations.len()]);
         }

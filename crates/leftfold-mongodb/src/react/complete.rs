@@ -233,7 +233,7 @@ impl Base {
             DocumentSource::Projection(collection) => {
                 records(&self.named_in(&mut *session, collection).await?)
             }
-            DocumentSource::Plain(plain) => plain.as_str().to_owned(),
+            DocumentSource::External(plain) => plain.as_str().to_owned(),
         };
         let documents = self.db.collection::<RawDocumentBuf>(&name);
         let Some(found) = documents.find_one(doc! { "_id": key }).session(session).await? else {

@@ -26,7 +26,7 @@ pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(S
             let LiveGeneration { live, switches } = base.live_generation(collection).await?;
             (records(&collection.generation(live)), switches)
         }
-        DocumentSource::Plain(plain) => (plain.as_str().to_owned(), 0),
+        DocumentSource::External(collection) => (collection.as_str().to_owned(), 0),
     })
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(S
 pub(super) fn key_of(on: &DocumentSource, id: &DocumentId) -> Option<Bson> {
     match on {
         DocumentSource::Projection(_) => Some(Bson::String(id.as_str().to_owned())),
-        DocumentSource::Plain(_) => ids::value(id),
+        DocumentSource::External(_) => ids::value(id),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn decode(on: &DocumentSource, stored: &RawDocument) -> Option<FoundD
     };
     let body = match on {
         DocumentSource::Projection(_) => record::decode(stored).map(|record| record.body.map(Body::from)),
-        DocumentSource::Plain(_) => plain_body(stored).map(Some),
+        DocumentSource::External(_) => plain_body(stored).map(Some),
     };
     match body {
         Ok(body) => Some(FoundDocument { id, body: Ok(body?) }),
@@ -61,7 +61,7 @@ pub(super) fn decode(on: &DocumentSource, stored: &RawDocument) -> Option<FoundD
 fn id_of(on: &DocumentSource, stored: &RawDocument) -> Result<DocumentId, Failure> {
     match on {
         DocumentSource::Projection(_) => Ok(DocumentId::stored(stored.get_str("_id")?)),
-        DocumentSource::Plain(_) => {
+        DocumentSource::External(_) => {
             let id = stored.get("_id")?.ok_or_else(|| Failure::damaged("a document has no _id"))?;
             ids::of(id)
         }
@@ -85,7 +85,7 @@ impl Base {
         ids: Vec<DocumentId>,
         bytes: usize,
     ) -> Result<FoundDocuments, Failure> {
-        if matches!(on, DocumentSource::Plain(_)) || self.has_transactions() {
+        if matches!(on, DocumentSource::External(_)) || self.has_transactions() {
             self.catch_up().await?;
         }
         let (name, _) = collection_of(self, on).await?;
@@ -133,7 +133,7 @@ impl Base {
         let documents = self.db.collection::<RawDocumentBuf>(&name);
         let mut filter = match on {
             DocumentSource::Projection(_) => doc! { "_fold.gone": { "$exists": false } },
-            DocumentSource::Plain(_) => Document::new(),
+            DocumentSource::External(_) => Document::new(),
         };
         filter.extend(after.clone().map(|key| ("_id".to_owned(), doc! { "$ne": key }.into())));
         let mut find = documents.find(filter).sort(doc! { "_id": 1 }).projection(doc! { "_id": 1 });

@@ -70,7 +70,7 @@ impl ReactionStore for Mongo {
         most: usize,
     ) -> Result<Vec<DocumentId>> {
         let base = &self.inner.base;
-        if let (DocumentSource::Plain(_), Some(after)) = (on, &after)
+        if let (DocumentSource::External(_), Some(after)) = (on, &after)
             && ids::value(after).is_none()
         {
             let expected = "the last id of a page of documents";

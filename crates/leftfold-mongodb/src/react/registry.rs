@@ -92,7 +92,7 @@ mod tests {
             let reaction = Registered {
                 name: "mail".to_owned(),
                 version: u64::MAX,
-                on: Some(DocumentSource::Plain(ExternalCollection::new("carts").unwrap())),
+                on: Some(DocumentSource::External(ExternalCollection::new("carts").unwrap())),
                 definition: "{}".to_owned(),
                 code: 3,
                 paused: true,

@@ -8,17 +8,17 @@ use leftfold_sim::dice::Dice;
 use super::stops::Then;
 use crate::crew::Crew;
 use crate::failure::Failure;
-use crate::plan::Act;
-use crate::react::Garden;
-use crate::store::Rigged;
+use crate::plan::Attack;
+use crate::react::ItemWriter;
+use crate::store::TestedStore;
 use crate::tally::Tally;
 
 /// The processes, and the state of the attacks on them.
-pub(crate) struct Attacker<'a, S: Rigged> {
-    pub(super) ground: &'a S::Ground,
+pub(crate) struct Attacker<'a, S: TestedStore> {
+    pub(super) environment: &'a S::Environment,
     pub(super) store: &'a S,
     pub(super) crew: &'a mut Crew,
-    pub(super) garden: &'a Garden,
+    pub(super) item_writer: &'a ItemWriter,
     pub(super) dice: &'a Dice,
     pub(super) tally: &'a mut Tally,
     pub(super) bar: &'a ProgressBar,
@@ -26,29 +26,30 @@ pub(crate) struct Attacker<'a, S: Rigged> {
     pub(super) owners: HashMap<String, String>,
 }
 
-impl<'a, S: Rigged> Attacker<'a, S> {
+impl<'a, S: TestedStore> Attacker<'a, S> {
     pub(crate) fn new(
-        ground: &'a S::Ground,
+        environment: &'a S::Environment,
         store: &'a S,
         crew: &'a mut Crew,
-        garden: &'a Garden,
+        item_writer: &'a ItemWriter,
         (dice, tally, bar): (&'a Dice, &'a mut Tally, &'a ProgressBar),
     ) -> Self {
-        Self { ground, store, crew, garden, dice, tally, bar, owners: HashMap::new() }
+        Self { environment, store, crew, item_writer, dice, tally, bar, owners: HashMap::new() }
     }
 
-    pub(crate) async fn all(mut self, acts: &[Act]) -> Result<(), Failure> {
-        for act in acts {
-            match *act {
-                Act::KillAt(place) => {
-                    self.kill_there(place).await?;
+    /// Carries out the attacks.
+    pub(crate) async fn run(mut self, attacks: &[Attack]) -> Result<(), Failure> {
+        for attack in attacks {
+            match *attack {
+                Attack::KillAt(place) => {
+                    self.kill_at_place(place).await?;
                     self.killed();
                 }
-                Act::Kill => self.kill().await?,
-                Act::KillStopped => self.stop(false, Then::Kill).await?,
-                Act::Zombie { with_batch } => self.stop(with_batch, Then::Resume).await?,
-                Act::KillServer { at_commit } => self.kill_server(at_commit).await?,
-                Act::Reactor(deed) => self.do_to_reactor(deed).await?,
+                Attack::Kill => self.kill().await?,
+                Attack::KillStopped => self.stop(false, Then::Kill).await?,
+                Attack::Zombie { with_batch } => self.stop(with_batch, Then::Resume).await?,
+                Attack::KillServer { at_commit } => self.kill_server(at_commit).await?,
+                Attack::Reactor(attack) => self.attack_reactor(attack).await?,
             }
             self.crew.tend().await?;
         }

@@ -11,19 +11,19 @@ use super::kills::BREATHER;
 use super::victims::FEED_OF_ITEMS;
 use crate::crew::PATIENCE;
 use crate::failure::Failure;
-use crate::plan::Deed;
+use crate::plan::ReactorAttack;
 use crate::react::{GARBLED, HOLD, ITEM, ItemKind};
 use crate::role::Role;
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
-impl<S: Rigged> Attacker<'_, S> {
-    pub(super) async fn do_to_reactor(&mut self, deed: Deed) -> Result<(), Failure> {
-        match deed {
-            Deed::KillAt(place) => {
-                self.kill_there(place).await?;
+impl<S: TestedStore> Attacker<'_, S> {
+    pub(super) async fn attack_reactor(&mut self, attack: ReactorAttack) -> Result<(), Failure> {
+        match attack {
+            ReactorAttack::KillAt(place) => {
+                self.kill_at_place(place).await?;
                 self.tally.reactors_killed += 1;
             }
-            Deed::Kill => {
+            ReactorAttack::Kill => {
                 sleep(self.dice.time(BREATHER)).await;
                 let role = self.dice.pick(&[Role::Planner, Role::Runner]).copied().unwrap_or(Role::Runner);
                 let at = self.victim(role).await?;
@@ -32,16 +32,16 @@ impl<S: Rigged> Attacker<'_, S> {
                 self.tally.reactors_killed += 1;
                 self.tally.reactors_killed_at_any_moment += 1;
             }
-            Deed::StopPlanner => self.stop_planner().await?,
-            Deed::StopRunner => self.stop_runner().await?,
-            Deed::Poison => self.poison().await?,
-            Deed::Enlarge => self.enlarge().await?,
-            Deed::Garble => self.garble().await?,
-            Deed::Mend => {
-                let item = self.garden.new_item();
-                self.garden.put(self.store, GARBLED, Some(item)).await?;
+            ReactorAttack::StopPlanner => self.stop_planner().await?,
+            ReactorAttack::StopRunner => self.stop_runner().await?,
+            ReactorAttack::Poison => self.poison().await?,
+            ReactorAttack::Enlarge => self.enlarge().await?,
+            ReactorAttack::Garble => self.garble().await?,
+            ReactorAttack::Mend => {
+                let item = self.item_writer.new_item();
+                self.item_writer.put(self.store, GARBLED, Some(item)).await?;
             }
-            Deed::TakeOver => {
+            ReactorAttack::TakeOver => {
                 self.take_over_planner().await?;
                 self.take_over_runner().await?;
             }
@@ -55,8 +55,8 @@ impl<S: Rigged> Attacker<'_, S> {
         let killed = Instant::now();
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;
-        let item = self.garden.new_item();
-        self.garden.put(self.store, "next", Some(item)).await?;
+        let item = self.item_writer.new_item();
+        self.item_writer.put(self.store, "next", Some(item)).await?;
         self.wait_for("next", ITEM, killed, |_| true).await?;
         self.tally.planned_after = self.tally.planned_after.max(killed.elapsed().as_secs_f64());
         Ok(())
@@ -65,14 +65,14 @@ impl<S: Rigged> Attacker<'_, S> {
     /// Kills the runner of a task that would never end, and measures the time until another one has
     /// run it.
     async fn take_over_runner(&mut self) -> Result<(), Failure> {
-        let item = self.garden.new_of(ItemKind::Held);
-        self.garden.put(self.store, HOLD, Some(item)).await?;
+        let item = self.item_writer.new_of(ItemKind::Held);
+        self.item_writer.put(self.store, HOLD, Some(item)).await?;
         let held = self.wait_for(HOLD, HOLD, Instant::now(), |task| task.state == State::Running).await?;
         let owner = held.owner.unwrap_or_default();
         let at = self
             .crew
             .find_claimant(&owner)
-            .ok_or_else(|| Failure::rig("looking for who runs a task", &owner))?;
+            .ok_or_else(|| Failure::rig("looking for the runner of a task", &owner))?;
         let killed = Instant::now();
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;
@@ -95,7 +95,7 @@ impl<S: Rigged> Attacker<'_, S> {
                 return Ok(task);
             }
             if since.elapsed() > PATIENCE {
-                let message = format!("I10: {reaction} for {document} does not get on for {PATIENCE:?}");
+                let message = format!("I10: {reaction} for {document} made no progress for {PATIENCE:?}");
                 return Err(Failure::Violated(vec![message]));
             }
             sleep(Duration::from_millis(20)).await;

@@ -9,9 +9,9 @@ use super::attacker::Attacker;
 use super::kills::{BREATHER, MOST_MISSES};
 use crate::crew::pause;
 use crate::failure::Failure;
-use crate::messages::Blow;
+use crate::messages::Action;
 use crate::signals;
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
 /// A stopped worker that is not replaced in this time holds a lock on the store, if the store has
 /// locks.
@@ -37,7 +37,7 @@ enum Stopped {
     Idle,
 }
 
-impl<S: Rigged> Attacker<'_, S> {
+impl<S: TestedStore> Attacker<'_, S> {
     /// Stops a worker with a lease until another one has taken over and made progress. Then resumes
     /// or kills the worker.
     pub(super) async fn stop(&mut self, with_batch: bool, then: Then) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ impl<S: Rigged> Attacker<'_, S> {
             // A worker that waits with its batch holds no lock.
             if with_batch {
                 let place = self.crew.store().before_batch();
-                if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
+                if !self.crew.aim(at, place, 1 + self.dice.below(4), Action::Wait).await? {
                     continue;
                 }
             } else {
@@ -72,7 +72,7 @@ impl<S: Rigged> Attacker<'_, S> {
                 return Ok(());
             }
         }
-        let message = format!("I10: {MOST_MISSES} workers were stopped and none was replaced");
+        let message = format!("I10: {MOST_MISSES} workers were stopped, and none was replaced");
         Err(Failure::Violated(vec![message]))
     }
 
@@ -109,7 +109,7 @@ impl<S: Rigged> Attacker<'_, S> {
                 return Ok(Stopped::Locked);
             }
             if begun.elapsed() > REPLACED {
-                let message = format!("I10: nobody has taken the place of {name}, stopped for {REPLACED:?}");
+                let message = format!("I10: no worker took over from {name}, stopped for {REPLACED:?}");
                 return Err(Failure::Violated(vec![message]));
             }
             pause().await;

@@ -6,12 +6,12 @@ use super::attacker::Attacker;
 use crate::crew::{PATIENCE, pause};
 use crate::failure::Failure;
 use crate::role::Role;
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
 /// The lease of the planner for items.
 pub(super) const FEED_OF_ITEMS: &str = "feed of plain items";
 
-impl<S: Rigged> Attacker<'_, S> {
+impl<S: TestedStore> Attacker<'_, S> {
     /// Waits for a worker with a lease and returns it.
     pub(super) async fn holder(&mut self) -> Result<usize, Failure> {
         let begun = Instant::now();
@@ -23,7 +23,7 @@ impl<S: Rigged> Attacker<'_, S> {
                 return Ok(*at);
             }
             if begun.elapsed() > PATIENCE {
-                let message = format!("I10: nobody has had a lease for {PATIENCE:?}");
+                let message = format!("I10: no worker had a lease for {PATIENCE:?}");
                 return Err(Failure::Violated(vec![message]));
             }
             pause().await;
@@ -41,7 +41,9 @@ impl<S: Rigged> Attacker<'_, S> {
     }
 
     pub(super) fn any(&self, role: Role) -> Result<usize, Failure> {
-        self.crew.any(role).ok_or_else(|| Failure::rig("choosing whom to kill", "there is nobody"))
+        self.crew
+            .any(role)
+            .ok_or_else(|| Failure::rig("choosing a process to kill", "no process has this role"))
     }
 
     /// Returns the current leases. Counts the leases whose owner has changed.
@@ -68,7 +70,7 @@ impl<S: Rigged> Attacker<'_, S> {
                 return Ok(*at);
             }
             if begun.elapsed() > PATIENCE {
-                return Err(Failure::Violated(vec![format!("I10: nobody plans for {PATIENCE:?}")]));
+                return Err(Failure::Violated(vec![format!("I10: no process planned for {PATIENCE:?}")]));
             }
             pause().await;
         }

@@ -11,11 +11,11 @@ use super::kills::{MOST_MISSES, missed};
 use super::stops::REPLACED;
 use crate::crew::pause;
 use crate::failure::Failure;
-use crate::messages::Blow;
+use crate::messages::Action;
 use crate::points;
 use crate::role::Role;
 use crate::signals;
-use crate::store::{Place, Rigged, patiently};
+use crate::store::{Place, TestedStore, patiently};
 
 /// Places where a handler is about to have an effect and nothing is locked.
 const BEFORE_TRANSACTION: Place =
@@ -28,14 +28,14 @@ const BEFORE_EFFECT: Place =
 const PLANNER_LOCKED: Duration = Duration::from_secs(7);
 const RUNNER_LOCKED: Duration = Duration::from_secs(3);
 
-impl<S: Rigged> Attacker<'_, S> {
+impl<S: TestedStore> Attacker<'_, S> {
     /// Stops a planner that has read changes until others have all its leases. It then goes on with
     /// the old changes.
     pub(super) async fn stop_planner(&mut self) -> Result<(), Failure> {
         for _ in 0..MOST_MISSES {
             let at = self.leader(None).await?;
             let place = self.crew.store().before_plan();
-            if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
+            if !self.crew.aim(at, place, 1 + self.dice.below(4), Action::Wait).await? {
                 continue;
             }
             self.stop_there(at).await?;
@@ -59,7 +59,7 @@ impl<S: Rigged> Attacker<'_, S> {
                 }
                 if begun.elapsed() > REPLACED {
                     let message =
-                        format!("I10: nobody plans in the place of {name}, stopped for {REPLACED:?}");
+                        format!("I10: no process took over the plans of {name}, stopped for {REPLACED:?}");
                     return Err(Failure::Violated(vec![message]));
                 }
                 pause().await;
@@ -80,7 +80,7 @@ impl<S: Rigged> Attacker<'_, S> {
         let place = if self.dice.happens(700) { &BEFORE_TRANSACTION } else { &BEFORE_EFFECT };
         for _ in 0..MOST_MISSES {
             let at = self.victim(Role::Runner).await?;
-            if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
+            if !self.crew.aim(at, place, 1 + self.dice.below(4), Action::Wait).await? {
                 continue;
             }
             self.stop_there(at).await?;
@@ -105,7 +105,8 @@ impl<S: Rigged> Attacker<'_, S> {
                     break true;
                 }
                 if begun.elapsed() > REPLACED {
-                    let message = format!("I10: nobody runs the tasks of {name}, stopped for {REPLACED:?}");
+                    let message =
+                        format!("I10: no process took over the tasks of {name}, stopped for {REPLACED:?}");
                     return Err(Failure::Violated(vec![message]));
                 }
                 pause().await;

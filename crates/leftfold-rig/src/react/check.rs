@@ -9,18 +9,18 @@ use leftfold::{Collection, Partition, Position};
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, FoldedEvents};
 use serde_json::{Value, json};
 
-use super::book::{Effect, read_all};
+use super::effect_file::{Effect, read_all};
 use super::failed::{check_deadly, is_deadly, outline, was_suspect};
-use super::garden::{Item, Written};
 use super::handlers::{EVENT, HOLD, ITEM, KINDS, LARGE, LONG_ERROR, MAIL, POISON, RECORD, Summary, summary};
+use super::item_writer::{Item, Written};
 use crate::failure::Failure;
-use crate::store::Rigged;
+use crate::store::TestedStore;
 
 /// The maximum size of a task's error text and watched value.
 const MAX_KEPT_BYTES: usize = 17 << 10;
 
 /// The reports of processes, most of which have ended.
-pub(crate) struct Told<'a> {
+pub(crate) struct Reports<'a> {
     /// For each process that the deadly document has killed, the number of handlers that died
     /// beside it.
     pub(crate) falls: &'a [u64],
@@ -49,13 +49,13 @@ pub(crate) struct Done {
 }
 
 /// Checks everything when no work is left.
-pub(crate) async fn check<S: Rigged>(
+pub(crate) async fn check<S: TestedStore>(
     store: &S,
-    beside: &Path,
+    directory: &Path,
     written: &Written,
-    told: &Told<'_>,
+    reports: &Reports<'_>,
 ) -> Result<Done, Failure> {
-    let (recorded, outside) = (store.effects().await?, read_all(beside)?);
+    let (recorded, outside) = (store.effects().await?, read_all(directory)?);
     let log = Log::read(store).await?;
     let mut wrong = Vec::new();
     keys(&recorded, &outside, &mut wrong);
@@ -84,7 +84,7 @@ pub(crate) async fn check<S: Rigged>(
     }
     items(store, written, &by_document, &mut wrong).await?;
     log.were_handled(&by_document, &mut wrong);
-    let mut done = tasks(store, told, &mut wrong).await?;
+    let mut done = tasks(store, reports, &mut wrong).await?;
     let distinct = outside.iter().map(|effect| &effect.key).collect::<BTreeSet<_>>().len() as u64;
     let events = recorded.iter().filter(|effect| effect.reaction == EVENT).count() as u64;
     done.recorded = recorded.len() as u64 - events;
@@ -118,7 +118,7 @@ fn keys(recorded: &[Effect], outside: &[Effect], wrong: &mut Vec<String>) {
         let Effect { reaction, document, key, state, .. } = effect;
         let first = states.entry(key).or_insert(effect);
         if (&first.document, &first.state) != (document, state) {
-            wrong.push(format!("I5: {key} stands for {} and for {state} of {document}", first.state));
+            wrong.push(format!("I5: {key} is the key of both {} and {state} of {document}", first.state));
         }
         let known = keys.entry((reaction, document, state.to_string())).or_insert(key);
         if known != key {
@@ -138,7 +138,7 @@ fn orders(recorded: &[Effect], wrong: &mut Vec<String>) {
     }
 }
 
-async fn items<S: Rigged>(
+async fn items<S: TestedStore>(
     store: &S,
     written: &Written,
     effects: &ByDocument<'_>,
@@ -168,10 +168,7 @@ async fn items<S: Rigged>(
             let is_known =
                 effect.state.as_u64().is_some_and(|tag| tags.is_some_and(|tags| tags.contains(&tag)));
             if !is_known {
-                wrong.push(format!(
-                    "I5: {} is about a state that {id} never had: {}",
-                    effect.key, effect.state
-                ));
+                wrong.push(format!("I5: {} names a state that {id} never had: {}", effect.key, effect.state));
             }
         }
     }
@@ -179,20 +176,24 @@ async fn items<S: Rigged>(
 }
 
 /// Checks that no task is left, and that only the task of the deadly document has failed.
-async fn tasks<S: Rigged>(store: &S, told: &Told<'_>, wrong: &mut Vec<String>) -> Result<Done, Failure> {
+async fn tasks<S: TestedStore>(
+    store: &S,
+    reports: &Reports<'_>,
+    wrong: &mut Vec<String>,
+) -> Result<Done, Failure> {
     let mut done = Done::default();
     let (mut deadly, mut long_errors) = (false, 0);
     for task in store.list_tasks(Query::default(), None, usize::MAX >> 1).await? {
         if is_deadly(&task) {
             deadly = true;
-            check_deadly(&task, told.falls, wrong);
+            check_deadly(&task, reports.falls, wrong);
         } else if !matches!(task.state, State::Done | State::Stale) {
-            wrong.push(format!("I10: a task is left: {}", outline(&task)));
+            wrong.push(format!("I10: a task is open: {}", outline(&task)));
         }
         let errors = || task.error.iter().chain(task.history.iter().filter_map(|run| run.error.as_ref()));
         let kept = errors().map(String::len).max().unwrap_or(0).max(task.watched.as_str().len());
         if kept > MAX_KEPT_BYTES {
-            wrong.push(format!("a task keeps a text of {kept} bytes: {}", outline(&task)));
+            wrong.push(format!("a task stores a text of {kept} bytes: {}", outline(&task)));
         }
         let (begin, end) = LONG_ERROR;
         long_errors += errors().filter(|error| error.starts_with(begin) && error.ends_with(end)).count();
@@ -205,11 +206,14 @@ async fn tasks<S: Rigged>(store: &S, told: &Told<'_>, wrong: &mut Vec<String>) -
         wrong.push("I8: the deadly document has no task".to_owned());
     }
     if long_errors == 0 {
-        wrong.push("no task remembers a long error".to_owned());
+        wrong.push("no task has a long error in its history".to_owned());
     }
     // A task that was given up and renewed later looks like any other.
-    if told.given_up > 1 {
-        wrong.push(format!("I8: {} tasks were given up, not the deadly document alone", told.given_up));
+    if reports.given_up > 1 {
+        wrong.push(format!(
+            "I8: {} tasks were given up, not only that of the deadly document",
+            reports.given_up
+        ));
     }
     Ok(done)
 }
@@ -227,7 +231,7 @@ struct Log {
 }
 
 impl Log {
-    async fn read<S: Rigged>(store: &S) -> Result<Self, Failure> {
+    async fn read<S: TestedStore>(store: &S) -> Result<Self, Failure> {
         let mut log = Self::default();
         for partition in (0..store.partitions()).map(Partition) {
             let all = Limit { events: usize::MAX, bytes: usize::MAX };
@@ -280,7 +284,7 @@ impl Log {
             let handled: Vec<_> = handled.iter().filter_map(|effect| effect.state.as_u64()).collect();
             if handled != *revisions {
                 wrong.push(format!(
-                    "I4: of stream {stream} {handled:?} were handled and should be {revisions:?}"
+                    "I4: {handled:?} of stream {stream} were handled, and should be {revisions:?}"
                 ));
             }
         }

@@ -41,13 +41,18 @@ pub(super) fn check_deadly(task: &Task, falls: &[u64], wrong: &mut Vec<String>) 
     let is_for_losses =
         error.as_deref() == Some(DIED) && history.iter().all(|run| run.outcome == Ended::Lost);
     if !is_given_up || *suspicion != Suspicion::Alone || !is_for_losses {
-        wrong.push(format!("I8: the deadly document was not given up for running alone: {}", outline(task)));
+        wrong.push(format!(
+            "I8: the task of the deadly document was not given up for running alone: {}",
+            outline(task)
+        ));
     }
     // The rig may have killed its process before it did.
     let unseen = history.len().saturating_sub(falls.len());
     let alone = falls.iter().filter(|beside| **beside == 0).count();
     if alone + unseen < POISON_ATTEMPTS as usize {
-        wrong.push(format!("I8: the deadly document was given up, and ran beside others: {falls:?}"));
+        wrong.push(format!(
+            "I8: the task of the deadly document was given up although it ran beside others: {falls:?}"
+        ));
     }
     if falls.len() > FALLS_IN_GROUPS + POISON_ATTEMPTS as usize {
         wrong.push(format!("I8: the deadly document has killed {} processes", falls.len()));

@@ -20,12 +20,12 @@ use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::{FoldedEvents, Notes};
 use tokio::time::sleep;
 
-use super::book::{Book, Effect};
-use super::garden::{Item, ItemKind};
-use crate::messages::{Said, say};
+use super::effect_file::{Effect, EffectFile};
+use super::item_writer::{Item, ItemKind};
+use crate::messages::{Message, send};
 use crate::points;
 use crate::signals;
-use crate::store::Rigged;
+use crate::store::TestedStore;
 
 pub(crate) const RECORD: &str = "record";
 pub(crate) const MAIL: &str = "mail";
@@ -83,7 +83,7 @@ pub(crate) fn summary(seen: &FoldedEvents) -> Summary {
 }
 
 /// Returns all reactions.
-pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
+pub(super) fn all<S: TestedStore>(effects: &Arc<EffectFile>) -> Vec<Reaction> {
     let retry = || Retry::exponential(Duration::from_millis(20), MAX_RETRY_DELAY).attempts(ATTEMPTS);
     let record = Reaction::on(Notes::new(true), RECORD)
         .watch(summary)
@@ -99,8 +99,8 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
         .visibility(VISIBILITY)
         .retry(retry())
         .run({
-            let book = Arc::clone(book);
-            move |ctx| mail(ctx, Arc::clone(&book))
+            let effects = Arc::clone(effects);
+            move |ctx| mail(ctx, Arc::clone(&effects))
         });
     let item = Reaction::on_plain(ITEMS, ITEM)
         .when(|item: &Item| item.on)
@@ -109,8 +109,8 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
         .visibility(VISIBILITY)
         .retry(retry())
         .run({
-            let book = Arc::clone(book);
-            move |ctx| item(ctx, Arc::clone(&book))
+            let effects = Arc::clone(effects);
+            move |ctx| item(ctx, Arc::clone(&effects))
         });
     let event = Reaction::on_event(KINDS, EVENT)
         .from_start()
@@ -125,16 +125,16 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
         .visibility(VISIBILITY)
         .retry(Retry::fixed(Duration::from_millis(10)).attempts(POISON_ATTEMPTS))
         .run({
-            let book = Arc::clone(book);
-            move |ctx| poison(ctx, Arc::clone(&book))
+            let effects = Arc::clone(effects);
+            move |ctx| poison(ctx, Arc::clone(&effects))
         });
     let hold = Reaction::on_plain(ITEMS, HOLD)
         .when(|item: &Item| item.kind == ItemKind::Held)
         .history(HISTORY)
         .retry(retry())
         .run({
-            let book = Arc::clone(book);
-            move |ctx| hold(ctx, Arc::clone(&book))
+            let effects = Arc::clone(effects);
+            move |ctx| hold(ctx, Arc::clone(&effects))
         });
     let large = Reaction::on_plain(ITEMS, LARGE)
         .when(|item: &Item| item.kind == ItemKind::Large)
@@ -143,8 +143,8 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
         .visibility(VISIBILITY)
         .retry(retry())
         .run({
-            let book = Arc::clone(book);
-            move |ctx| large::<S>(ctx, Arc::clone(&book))
+            let effects = Arc::clone(effects);
+            move |ctx| large::<S>(ctx, Arc::clone(&effects))
         });
     vec![record, mail, item, event, poison, hold, large]
 }
@@ -176,7 +176,7 @@ impl Drop for Running {
 /// Makes some attempts fail. The choice follows from the key alone.
 fn fails<D>(ctx: &Context<D>) -> Result<(), HandlerError> {
     if ctx.attempt() <= 3 && luck(ctx, u64::from(ctx.attempt())).happens(200) {
-        return Err("it was to fail".into());
+        return Err("it fails on purpose".into());
     }
     Ok(())
 }
@@ -186,29 +186,29 @@ fn luck<D>(ctx: &Context<D>, salt: u64) -> Dice {
     Dice::new(sum)
 }
 
-async fn record<S: Rigged>(ctx: Context<FoldedEvents>) -> Result<(), HandlerError> {
+async fn record<S: TestedStore>(ctx: Context<FoldedEvents>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     fails(&ctx)?;
     S::record(ctx).await
 }
 
-async fn event<S: Rigged>(ctx: Context<leftfold::Event>) -> Result<(), HandlerError> {
+async fn event<S: TestedStore>(ctx: Context<leftfold::Event>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     fails(&ctx)?;
     S::pass(ctx).await
 }
 
-async fn mail(ctx: Context<FoldedEvents>, book: Arc<Book>) -> Result<(), HandlerError> {
+async fn mail(ctx: Context<FoldedEvents>, effects: Arc<EffectFile>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     let seen = ctx.document().await?;
     points::reached(points::EFFECT);
-    book.enter(&Effect::of(&ctx, &summary(&seen))?)?;
+    effects.enter(&Effect::of(&ctx, &summary(&seen))?)?;
     points::reached(points::EFFECTED);
     // A failure after the effect is the worst case for receivers, which then see the effect twice.
     fails(&ctx)
 }
 
-async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+async fn item(ctx: Context<Item>, effects: Arc<EffectFile>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     let item = ctx.document().await?;
     let luck = luck(&ctx, 0);
@@ -217,36 +217,36 @@ async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
     }
     fails(&ctx)?;
     points::reached(points::EFFECT);
-    book.enter(&Effect::of(&ctx, &item.tag)?)?;
+    effects.enter(&Effect::of(&ctx, &item.tag)?)?;
     points::reached(points::EFFECTED);
     Ok(())
 }
 
 /// Reads nothing from the store: a neighbour must not fail because the store is unavailable.
-async fn poison(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+async fn poison(ctx: Context<Item>, effects: Arc<EffectFile>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     let (kind, tag) = ctx.watched::<(ItemKind, u64)>()?;
     if kind == ItemKind::Deadly {
         sleep(DEADLY_AFTER).await;
-        say(&Said::Fell { beside: Running::beside_caller() })?;
+        send(&Message::Dying { beside: Running::beside_caller() })?;
         signals::kill_self()
     }
     sleep(NEIGHBOUR_TAKES).await;
-    Ok(book.enter(&Effect::of(&ctx, &tag)?)?)
+    Ok(effects.enter(&Effect::of(&ctx, &tag)?)?)
 }
 
-async fn hold(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+async fn hold(ctx: Context<Item>, effects: Arc<EffectFile>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     // The loss of the first run does not count as an attempt.
     if ctx.task().history.is_empty() {
         ctx.cancelled().await;
-        return Err("it is held for ever".into());
+        return Err("it is held forever".into());
     }
     let item = ctx.document().await?;
-    Ok(book.enter(&Effect::of(&ctx, &item.tag)?)?)
+    Ok(effects.enter(&Effect::of(&ctx, &item.tag)?)?)
 }
 
-async fn large<S: Rigged>(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+async fn large<S: TestedStore>(ctx: Context<Item>, effects: Arc<EffectFile>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     let item = ctx.document().await?;
     if ctx.attempt() <= LONG_ERRORS {
@@ -255,5 +255,5 @@ async fn large<S: Rigged>(ctx: Context<Item>, book: Arc<Book>) -> Result<(), Han
     }
     // A document that was read in part gets no tag, and the check finds a state that never existed.
     let tag = (item.text == Item::large_text(item.tag, S::LARGE_BYTES)).then_some(item.tag);
-    Ok(book.enter(&Effect::of(&ctx, &tag)?)?)
+    Ok(effects.enter(&Effect::of(&ctx, &tag)?)?)
 }

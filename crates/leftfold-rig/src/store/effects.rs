@@ -20,7 +20,7 @@ pub(crate) trait Effects: ReactionStore {
     const LARGE_BYTES: usize;
 
     /// Creates the tables or collections of both.
-    fn lay_out(&self) -> impl Future<Output = Result<()>> + Send;
+    fn create_tables(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Writes or deletes an item, as any program could.
     fn put_item(&self, id: &str, item: Option<&Item>) -> impl Future<Output = Result<()>> + Send;

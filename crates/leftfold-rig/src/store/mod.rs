@@ -30,11 +30,11 @@ pub(crate) enum Kind {
 }
 
 /// The operations that the rig needs beyond those of every store.
-pub(crate) trait Rigged: Store + Sequences + Effects {
+pub(crate) trait TestedStore: Store + Sequences + Effects {
     /// The servers or files below the stores.
-    type Ground: Ground;
+    type Environment: Environment;
     /// The type of a snapshot.
-    type Frozen: Frozen;
+    type Snapshot: Snapshot;
 
     /// The longest time that the store may be unavailable after a server was killed.
     const AWAY: Duration;
@@ -55,7 +55,7 @@ pub(crate) trait Rigged: Store + Sequences + Effects {
     fn marks(&self, projections: &[Collection]) -> impl Future<Output = Result<(u64, Vec<Mark>)>> + Send;
 
     /// Copies all data as of one instant. The copy may use this directory.
-    fn snapshot(&self, beside: &Path) -> impl Future<Output = Result<Self::Frozen>> + Send;
+    fn snapshot(&self, directory: &Path) -> impl Future<Output = Result<Self::Snapshot>> + Send;
 
     /// Closes the store and waits until it is closed.
     fn shut(self) -> impl Future<Output = ()> + Send;
@@ -65,7 +65,7 @@ pub(crate) trait Rigged: Store + Sequences + Effects {
 }
 
 /// A store that no longer changes.
-pub(crate) trait Frozen: Send {
+pub(crate) trait Snapshot: Send {
     type Store: Store;
 
     fn store(&self) -> &Self::Store;
@@ -78,9 +78,9 @@ pub(crate) trait Frozen: Send {
 }
 
 /// The environment of all stores of a run: servers, or nothing.
-pub(crate) trait Ground: Sized {
+pub(crate) trait Environment: Sized {
     /// Creates the environment.
-    fn lay() -> impl Future<Output = Result<Self, Failure>>;
+    fn create() -> impl Future<Output = Result<Self, Failure>>;
 
     /// Returns the place of a new store that has this directory to itself.
     fn place(&self, directory: &Path) -> String;
@@ -173,7 +173,7 @@ impl Kind {
 }
 
 /// Retries a call for as long as the store may be unavailable.
-pub(crate) async fn patiently<S: Rigged, T, F>(ask: impl Fn() -> F) -> Result<T>
+pub(crate) async fn patiently<S: TestedStore, T, F>(ask: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

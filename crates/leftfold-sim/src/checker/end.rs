@@ -23,7 +23,9 @@ impl Checker {
             let heads = store.heads().await?;
             let at = store.checkpoint(&collection).await?.mark;
             if !at.covers(&heads) {
-                self.violated(format!("I10: {name} stands at {at}, the log ends at {heads}"));
+                self.violated(format!(
+                    "I10: the checkpoint of {name} is at {at}, and the log ends at {heads}"
+                ));
             }
             let records = store.scan(&collection, None, usize::MAX).await?;
             let mut state = self.state();

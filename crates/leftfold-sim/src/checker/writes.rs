@@ -51,7 +51,9 @@ impl Checker {
             let mark = folded(&record.header.mark);
             if !is.covers(&mark) {
                 let id = &record.id;
-                self.violated(format!("I2: {id} in {before} is at {mark}, and {after} is at {is}"));
+                self.violated(format!(
+                    "I2: {id} in {before} is at {mark}, and the new generation {after} is at {is}"
+                ));
             }
         }
         Ok(())
@@ -96,7 +98,7 @@ impl Checker {
                 if !done {
                     let at = step.position;
                     self.violated(format!(
-                        "I3: {projection} passed {} at {at}, which {id} has not",
+                        "I3: the checkpoint of {projection} passed {} at {at}, which {id} has neither folded nor parked",
                         step.name
                     ));
                 }

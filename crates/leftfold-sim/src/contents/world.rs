@@ -54,7 +54,7 @@ impl World {
         }
         sleep(FAULT_PHASE).await;
         self.store.shared().faults.heal();
-        self.store.shared().trace.note(|| "all heals".to_owned());
+        self.store.shared().trace.note(|| "the faults end".to_owned());
         healthy.send_replace(true);
         let ended = async {
             while let Some(ended) = writers.join_next().await {
@@ -65,7 +65,7 @@ impl World {
         timeout(TIME_LIMIT, ended).await.map_err(|_| late("a writer did not end"))??;
         // Wait for delayed writes.
         sleep(LATE).await;
-        timeout(TIME_LIMIT, self.come_right()).await.map_err(|_| late("not all was answered in time"))??;
+        timeout(TIME_LIMIT, self.come_right()).await.map_err(|_| late("not all calls ended in time"))??;
         self.check().await
     }
 

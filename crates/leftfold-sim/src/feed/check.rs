@@ -21,10 +21,11 @@ impl SimulatedFeed {
             let first = page.held.first().map(|held| (held.revision, held.previous));
             if page.held.len() as u64 != waiting.events || first != Some((waiting.first, waiting.until)) {
                 checker
-                    .violated(format!("I7: of {stream}, {:?} are held, and {waiting:?} is said", page.held));
+                    .violated(format!("I7: {stream} holds {:?}, and its state says {waiting:?}", page.held));
             }
             if waiting.events > limits.stream_events {
-                checker.violated(format!("I7: {} events of {stream} are held", waiting.events));
+                checker
+                    .violated(format!("I7: {stream} holds {} events, more than its limit", waiting.events));
             }
             events += page.held.len() as u64;
             bytes += page.held.iter().map(Held::bytes).sum::<u64>();
@@ -34,12 +35,12 @@ impl SimulatedFeed {
             survey.totals.values().fold((0, 0), |sum, totals| (sum.0 + totals.events, sum.1 + totals.bytes));
         if said != (events, bytes) {
             checker.violated(format!(
-                "I7: {events} events, {bytes} bytes are held, and {said:?} are said to be"
+                "I7: {events} events with {bytes} bytes are held, and the totals say {said:?}"
             ));
         }
         let most = limits.events.div_ceil(inner.partitions().into()) * u64::from(inner.partitions());
         if events > most {
-            checker.violated(format!("I7: {events} events are held"));
+            checker.violated(format!("I7: {events} events are held, more than the limit"));
         }
         for (stream, events) in self.published() {
             self.check_prefix(store, &stream, &events).await?;
@@ -65,7 +66,10 @@ impl SimulatedFeed {
         for (event, published) in logged.iter().zip(published) {
             let is_twin = event.id.as_str().starts_with("twin");
             if event.data != published.entry.data && !is_twin {
-                store.shared().checker.violated(format!("I3: {} has another content", event.bookmark()));
+                store
+                    .shared()
+                    .checker
+                    .violated(format!("I3: {} has other content than the published event", event.bookmark()));
             }
         }
         Ok(logged.len())
@@ -92,7 +96,7 @@ impl SimulatedFeed {
     pub(crate) async fn check_end(&self, store: &SimStore) -> Result<()> {
         let checker = &store.shared().checker;
         for (stream, state) in store.inner().waiting(None, usize::MAX).await? {
-            checker.violated(format!("I10: {stream} still waits: {state:?}"));
+            checker.violated(format!("I10: {stream} still waits for missing events: {state:?}"));
         }
         for (stream, events) in self.published() {
             let logged = self.check_prefix(store, &stream, &events).await?;
@@ -100,7 +104,7 @@ impl SimulatedFeed {
             let wanted = events.iter().filter(|event| event.revision <= Some(highest)).count();
             if logged < wanted {
                 checker.violated(format!(
-                    "I10: of {stream}, {logged} events are in the log, and {wanted} should be"
+                    "I10: {logged} events of {stream} are in the log, and {wanted} should be"
                 ));
             }
         }

@@ -38,7 +38,7 @@ impl Ingester {
             if ended {
                 return Ok(());
             }
-            store.shared().trace.note(|| format!("{} begins anew", self.name));
+            store.shared().trace.note(|| format!("{} restarts", self.name));
             sleep(self.dice.time(Duration::from_secs(1))).await;
         }
     }
@@ -75,10 +75,9 @@ impl Ingester {
                         }
                         feed.acknowledge(number);
                         if !SimulatedFeed::is_kept(store, &delivery).await? {
-                            store
-                                .shared()
-                                .checker
-                                .violated(format!("I6: {name} was {answer:?}, and is gone"));
+                            store.shared().checker.violated(format!(
+                                "I6: the response to {name} was {answer:?}, and the event is lost"
+                            ));
                         }
                     }
                 }
@@ -113,7 +112,7 @@ impl Ingester {
             let store = store.clone();
             async move {
                 if store.shared().faults.strikes(Fault::Fails) {
-                    return Err(Error::new(Kind::Unavailable, "the origin does not answer"));
+                    return Err(Error::new(Kind::Unavailable, "the origin does not respond"));
                 }
                 let events = store.shared().feed.published_in(&missing.stream);
                 let wanted = Some(Revision(missing.after.0 + 1))..=Some(missing.through);

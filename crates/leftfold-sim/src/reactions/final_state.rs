@@ -67,7 +67,7 @@ impl Ledger {
             Wanted::Value(value) => value,
             Wanted::Nothing => {
                 if task.inside {
-                    wrong.push(format!("I10: {what} has left, and nobody saw it"));
+                    wrong.push(format!("I10: {what} left the filter, and its task does not show it"));
                 }
                 return wrong;
             }
@@ -94,12 +94,12 @@ impl Ledger {
         let id = task.idempotency_key();
         if key.reaction == "books" {
             if !state.effects.contains_key(&id) {
-                wrong.push(format!("I4: {id} is done, and nothing was booked"));
+                wrong.push(format!("I4: {id} is done, and has no effect"));
             }
         } else {
             let mut sent = state.sent.get(&id).into_iter().flatten();
             if !sent.any(|sent| sent.watched == *value) {
-                wrong.push(format!("I5: {id} is done, and nothing was sent for {value}"));
+                wrong.push(format!("I5: {id} is done, and has no effect for {value}"));
             }
         }
         wrong
@@ -126,7 +126,7 @@ impl Ledger {
         if handled == must {
             return Vec::new();
         }
-        vec![format!("I10: {reaction} is to handle {must:?} of {stream}, and handled {handled:?}")]
+        vec![format!("I10: {reaction} should handle {must:?} of {stream}, and handled {handled:?}")]
     }
 }
 
@@ -159,7 +159,7 @@ impl World {
         }
         for registered in self.store.inner().registered().await? {
             if registered.comparing.is_some() && REACTIONS.contains(&registered.name.as_str()) {
-                self.store.violated(format!("I10: {} still compares in the end", registered.name));
+                self.store.violated(format!("I10: {} is still comparing in the end", registered.name));
             }
         }
         self.check_events().await

@@ -107,7 +107,7 @@ impl Hands {
         self.said(store.shared().ledger.began(&store.name, &task));
         let trouble = |rate| !store.shared().faults.is_calm() && self.dice.happens(rate);
         if ctx.id().as_str() == DEADLY && !store.shared().faults.is_calm() {
-            store.shared().trace.note(|| format!("{} dies of a document", store.name));
+            store.shared().trace.note(|| format!("{} is killed by a document", store.name));
             store.fuse().light(0);
             store.fuse().run(std::future::pending::<()>()).await;
         }
@@ -176,7 +176,7 @@ impl Hands {
     async fn book(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         if matches!(ctx.id().as_str(), POISON | DEADLY) {
             self.read(&ctx).await?;
-            return Err("it can't be booked".into());
+            return Err("its effect can't be recorded".into());
         }
         self.store.shared().ledger.succeeded(ctx.task());
         let forgets = self.forgets();
@@ -208,7 +208,7 @@ impl Hands {
         sleep(self.dice.time(most)).await;
         if lock.is_lost() {
             ledger.happened(Sometimes::Locks);
-            return Err("somebody else has the lock".into());
+            return Err("the lock is lost".into());
         }
         self.read(&ctx).await?;
         self.said(ledger.sent(ctx.task(), None));

@@ -59,7 +59,7 @@ impl World {
         let healing = async {
             sleep(FAULT_PHASE).await;
             self.store.shared().faults.heal();
-            self.store.shared().trace.note(|| "all heals".to_owned());
+            self.store.shared().trace.note(|| "the faults end".to_owned());
             healthy.send_replace(true);
         };
         let operating = async {
@@ -133,7 +133,7 @@ impl World {
                 let step = step.as_ref().map(|step| (step.on, step.value));
                 let handled = after - before;
                 self.store
-                    .violated(format!("I10: when {id} was made {step:?}, it was handled {handled} times"));
+                    .violated(format!("I10: after {id} became {step:?}, it was handled {handled} times"));
             }
         }
         self.check().await

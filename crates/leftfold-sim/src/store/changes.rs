@@ -50,7 +50,7 @@ impl DocumentFeed for SimFeed {
             if store.strikes(Fault::Lost) {
                 store.inner().forget_changes();
                 store.shared.ledger.happened(Sometimes::LostFeeds);
-                return Ok(FeedItem::Lost("the changes are gone".to_owned()));
+                return Ok(FeedItem::Lost("the changes are lost".to_owned()));
             }
             let item = feed.next(most, patience).await?;
             let FeedItem::Changes(mut changes) = item else {

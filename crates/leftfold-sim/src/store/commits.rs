@@ -55,7 +55,7 @@ impl SimStore {
                 if self.strikes(Fault::Trailing) {
                     let rest = writes[at..].iter().copied().cloned().collect();
                     tokio::spawn(self.clone().write_late(changes.collection.clone(), rest));
-                    return unknown("part of it may still be written");
+                    return unknown("a part may still be written");
                 }
                 if self.strikes(Fault::Refused) {
                     conflict.documents.push((changes.collection.clone(), write.record.id.clone()));
@@ -66,7 +66,7 @@ impl SimStore {
                     conflict.documents.extend(more.documents);
                 }
                 if self.strikes(Fault::Halfway) {
-                    return unknown("part of it may be written");
+                    return unknown("a part may be written");
                 }
                 self.takes(Duration::from_micros(100)).await;
             }

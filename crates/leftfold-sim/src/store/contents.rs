@@ -131,7 +131,7 @@ impl SimStore {
 
 /// Returns the only response.
 fn one<T>(mut answers: Vec<T>) -> Result<T> {
-    answers.pop().ok_or_else(|| Error::new(Kind::Store, "the store did not answer"))
+    answers.pop().ok_or_else(|| Error::new(Kind::Store, "the store did not respond"))
 }
 
 impl Contents for SimStore {

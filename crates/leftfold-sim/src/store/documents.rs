@@ -76,7 +76,7 @@ impl Documents for SimStore {
     }
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
-        self.answer("wait for a step", self.shared.inner.advanced(projection, from)).await
+        self.answer("wait for progress", self.shared.inner.advanced(projection, from)).await
     }
 
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
@@ -88,12 +88,12 @@ impl Documents for SimStore {
     }
 
     async fn generations(&self, collection: &Collection) -> Result<Generations> {
-        self.answer("look for generations", self.shared.inner.generations(collection)).await
+        self.answer("read generations", self.shared.inner.generations(collection)).await
     }
 
     async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
-        self.answer("keep generations", async {
-            let unknown = || Err(Error::new(Kind::Unknown, "keep generations: lost the connection"));
+        self.answer("store generations", async {
+            let unknown = || Err(Error::new(Kind::Unknown, "store generations: lost the connection"));
             if self.strikes(Fault::LostUnknown) {
                 return unknown();
             }

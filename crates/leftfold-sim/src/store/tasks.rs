@@ -82,7 +82,7 @@ impl ReactionStore for SimStore {
             if !changes.is_empty() && self.strikes(Fault::Halfway) {
                 changes.truncate(usize::try_from(dice.below(changes.len() as u64)).unwrap_or(0));
                 self.shared.ledger.trouble(&self.name);
-                ends = Some(Error::new(Kind::Unknown, "save tasks: part of it may be written"));
+                ends = Some(Error::new(Kind::Unknown, "save tasks: a part may be written"));
             }
             let refused =
                 self.written("save tasks", self.clone().change_tasks(changes, Wrote::Alone)).await?;
@@ -93,7 +93,7 @@ impl ReactionStore for SimStore {
     }
 
     async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
-        self.answer("look for due tasks", async {
+        self.answer("find due tasks", async {
             let due = self.inner().due_tasks(wanted).await?;
             self.shared.ledger.offered(&self.name, &due.tasks);
             Ok(due)
@@ -102,7 +102,7 @@ impl ReactionStore for SimStore {
     }
 
     async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
-        self.answer("look for tasks to check", self.inner().tasks_to_check(reactions, most)).await
+        self.answer("find tasks to check", self.inner().tasks_to_check(reactions, most)).await
     }
 
     async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
@@ -141,7 +141,7 @@ impl ReactionStore for SimStore {
     async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
         let (store, name, owner) = (self.clone(), name.to_owned(), owner.to_owned());
         let write = async move { store.inner().give_lease(&name, &owner).await };
-        self.answer("give a lease back", self.written("give a lease back", write)).await
+        self.answer("return a lease", self.written("return a lease", write)).await
     }
 
     async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
@@ -154,11 +154,11 @@ impl ReactionStore for SimStore {
     }
 
     async fn living(&self) -> Result<BTreeSet<String>> {
-        self.answer("look for living workers", self.inner().living()).await
+        self.answer("list live workers", self.inner().living()).await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {
-        self.answer("read a place", self.inner().feed_place(name)).await
+        self.answer("read a feed's position", self.inner().feed_place(name)).await
     }
 
     async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
@@ -171,15 +171,15 @@ impl ReactionStore for SimStore {
                 .note(|| format!("{}: {name:?} is at {place:?}, lease {lease}: {kept}", store.name));
             Ok(kept)
         };
-        self.answer("note a place", self.written("note a place", write)).await
+        self.answer("store a feed's position", self.written("store a feed's position", write)).await
     }
 
     async fn wake(&self) -> Result<()> {
-        self.answer("stir", self.inner().wake()).await
+        self.answer("wake", self.inner().wake()).await
     }
 
     async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
-        self.answer("wait for something to do", self.inner().woken(since, patience)).await
+        self.answer("wait for a wake-up", self.inner().woken(since, patience)).await
     }
 }
 
@@ -192,7 +192,7 @@ impl SimStore {
             let before = self.inner().load_tasks(vec![key.clone()]).await?.pop();
             let change = sabotage::task(change, before.as_ref(), how);
             if !self.inner().save_tasks(vec![change]).await?.is_empty() {
-                self.shared.trace.note(|| format!("{}: {} is refused", self.name, in_short(&key)));
+                self.shared.trace.note(|| format!("{}: {} is rejected", self.name, in_short(&key)));
                 self.shared.ledger.happened(Sometimes::Refused);
                 refused.push(key);
                 continue;
@@ -216,7 +216,7 @@ pub(super) fn readable(mut found: FoundDocuments) -> Result<FoundDocuments> {
         let body = document.body.as_ref().ok().and_then(|body| body.json().to::<Thing>().ok());
         if body.is_some_and(|thing| thing.is_torn()) {
             mutant!(UnreadableStopsAll => return Err(unreadable(&document.id)));
-            document.body = Err("it is torn".to_owned());
+            document.body = Err("the document is torn".to_owned());
         }
     }
     Ok(found)
@@ -234,7 +234,7 @@ fn check_sizes(changes: &[TaskChange]) -> Result<()> {
         let errors = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
         let bytes: usize = errors.map(String::len).sum();
         if bytes > MOST {
-            let message = format!("save tasks: that of {} has {bytes} bytes", in_short(&task.key));
+            let message = format!("save tasks: the task of {} has {bytes} bytes", in_short(&task.key));
             return Err(Error::new(Kind::Invalid, message));
         }
     }
@@ -248,7 +248,7 @@ fn in_short(key: &TaskKey) -> String {
 fn task_in_short(task: &Task) -> String {
     let Task { state, inside, epoch, generation, watched, attempts, check_at, suspicion, .. } = task;
     let inside = if *inside { "inside" } else { "outside" };
-    let check = if check_at.is_some() { ", to be looked at" } else { "" };
+    let check = if check_at.is_some() { ", to be checked" } else { "" };
     format!(
         "{state:?}, {inside}, claim {epoch}, generation {generation} {}, attempt {attempts}, suspicion {}{check}",
         watched.as_str(),

@@ -43,7 +43,8 @@ pub(crate) async fn read_own(app: &App<SimStore>, document: &str, bookmark: Book
             let listed = seen.is_some_and(|seen| seen.events.contains(&own));
             let must = checker.must_list(store.inner(), projection, document, &bookmark).await;
             if !listed && must.unwrap_or(false) {
-                let what = format!("I11: a read of {document} at least at {bookmark} did not find it");
+                let what =
+                    format!("I11: a read of {document} at least at {bookmark} does not contain its event");
                 store.shared().trace.note(|| what.clone());
                 checker.violated(what);
             }
@@ -52,7 +53,7 @@ pub(crate) async fn read_own(app: &App<SimStore>, document: &str, bookmark: Book
             responses.parked_reads.fetch_add(1, Ordering::Relaxed);
         }
         Err(ReadError::Unknown { .. }) => {
-            checker.violated(format!("I11: {bookmark} was acknowledged and is said to be unknown"));
+            checker.violated(format!("I11: {bookmark} was acknowledged, and a read reports it as unknown"));
         }
         Err(_) => {}
     }

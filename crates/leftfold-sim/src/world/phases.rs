@@ -56,7 +56,7 @@ impl World {
             sleep(FAULT_PHASE).await;
             self.store.shared().faults.heal();
             self.mend();
-            self.store.shared().trace.note(|| "all heals".to_owned());
+            self.store.shared().trace.note(|| "the faults end".to_owned());
             healthy.send_replace(true);
         };
         let (workers, ()) = tokio::join!(self.run_workers(healed.clone()), healing);
@@ -65,11 +65,13 @@ impl World {
         sleep(LATE).await;
         let ingested = async {
             while let Some(ended) = ingesters.join_next().await {
-                ended.map_err(|_| late("who ingests panicked"))??;
+                ended.map_err(|_| late("an ingester panicked"))??;
             }
             Ok::<_, Error>(())
         };
-        timeout(TIME_LIMIT, ingested).await.map_err(|_| late("not all that was brought is in the log"))??;
+        timeout(TIME_LIMIT, ingested)
+            .await
+            .map_err(|_| late("not all deliveries were in the log in time"))??;
         self.come_right().await?;
         for worker in workers {
             timeout(TIME_LIMIT, worker.stop()).await.map_err(|_| late("a worker did not stop"))?;

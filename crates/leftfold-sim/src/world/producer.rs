@@ -82,14 +82,15 @@ impl Producer {
                 Ok(appended) => {
                     self.responses.acknowledged().push(appended.into_bookmark());
                     if logged.contains(&false) {
-                        checker
-                            .violated(format!("I11: an append to {stream} was done, and is not in the log"));
+                        checker.violated(format!(
+                            "I11: an append to {stream} was acknowledged, and is not in the log"
+                        ));
                     }
                     return;
                 }
                 Err(AppendError::Store(error)) if error.is_transient() => {
                     if calm {
-                        checker.violated(format!("I11: an append failed though nothing goes wrong: {error}"));
+                        checker.violated(format!("I11: an append failed without faults: {error}"));
                     }
                     doubt = true;
                     sleep(self.dice.time(Duration::from_secs(1))).await;
@@ -99,7 +100,7 @@ impl Producer {
                     self.responses.refused.fetch_add(1, Ordering::Relaxed);
                     if !doubt && logged.contains(&true) {
                         checker
-                            .violated(format!("I11: an append to {stream} was refused, and is in the log"));
+                            .violated(format!("I11: an append to {stream} was rejected, and is in the log"));
                     }
                     return;
                 }

@@ -1,5 +1,10 @@
 //! The report of a run: results, checks, a table.
 
-mod observed;
+mod checks;
+mod json;
+mod results;
+mod table;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use self::observed::Report;
+pub(crate) use self::results::Report;

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The outcome of an event, as JSON.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub(super) enum Told {
+pub(super) enum EventOutcome {
     /// The event is in the log.
     Appended { bookmark: String },
     /// The event was in the log already.
@@ -27,7 +27,7 @@ pub(super) enum Told {
     Refused { why: String, retry_after: u64 },
 }
 
-impl Told {
+impl EventOutcome {
     pub(super) fn of(answer: &IngestAnswer) -> Self {
         match answer {
             IngestAnswer::Appended(bookmark) => Self::Appended { bookmark: bookmark.to_string() },

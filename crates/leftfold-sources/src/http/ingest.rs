@@ -1,22 +1,20 @@
 //! A route that accepts events.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use leftfold::sequence::Rejected;
-use leftfold::{Delivery, Env, Error, Json, Kind, Policy, Sequencer, Sequences, System};
+use leftfold::{Delivery, Env, Json, Kind, Policy, Sequencer, Sequences, System};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
-use super::answers::Told;
+use super::answers::EventOutcome;
+use super::body::{attributes, batch, lines};
 use super::problem::Problem;
 use crate::intake;
 use crate::mapping::{BATCH, Mapping, STRUCTURED};
@@ -117,8 +115,9 @@ impl<S: Sequences + Clone> Ingest<S> {
 
     /// Returns the route at this path.
     pub fn router(self, path: &str) -> Router {
-        let other_methods = || async { Problem::not_allowed("post the event, or several of them") };
-        Router::new().route(path, post(take::<S>).fallback(other_methods)).with_state(Arc::new(self))
+        let other_methods =
+            || async { Problem::not_allowed("only POST is allowed: post one event or several") };
+        Router::new().route(path, post(post_events::<S>).fallback(other_methods)).with_state(Arc::new(self))
     }
 
     /// Responds to a request, like the route does.
@@ -139,11 +138,10 @@ impl<S: Sequences + Clone> Ingest<S> {
         };
         match many {
             Some(items) if items.len() > self.max_events => {
-                let said =
-                    format!("{} events in one body, and at most {} are taken", items.len(), self.max_events);
-                Err(Problem::too_large(said))
+                let detail = format!("the body has {} events; send at most {}", items.len(), self.max_events);
+                Err(Problem::too_large(detail))
             }
-            Some(items) => self.take_many(&items, checked).await,
+            Some(items) => self.ingest_many(&items, checked).await,
             None => {
                 let message =
                     Message { content: body.into(), attributes: attributes(&parts.headers, false)? };
@@ -151,15 +149,15 @@ impl<S: Sequences + Clone> Ingest<S> {
                     || message.attributes.keys().any(|name| name.starts_with("ce-"))
                     || matches!(self.mapping, Mapping::Fields(_));
                 if !is_event {
-                    let said = format!(
-                        "the content type {:?} without headers such as ce-id and ce-type says nothing of an event; post \
-                         {STRUCTURED}, {BATCH} or {}",
+                    let detail = format!(
+                        "content type {:?} without headers such as ce-id is not an event; post {STRUCTURED}, {BATCH} \
+                         or {}",
                         kind.unwrap_or_default(),
                         LINES[0]
                     );
-                    return Err(Problem::unsupported(said));
+                    return Err(Problem::unsupported(detail));
                 }
-                self.take_one(&message, checked).await
+                self.ingest_one(&message, checked).await
             }
         }
     }
@@ -168,70 +166,69 @@ impl<S: Sequences + Clone> Ingest<S> {
         match Limited::new(body, self.max_bytes).collect().await {
             Ok(read) => Ok(read.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
-                Err(Problem::too_large(format!("at most {} bytes are taken in one body", self.max_bytes)))
+                Err(Problem::too_large(format!("the body is larger than {} bytes", self.max_bytes)))
             }
             Err(error) => Err(Problem::unreadable(format!("reading the body: {error}"))),
         }
     }
 
-    async fn take_one(&self, message: &Message, checked: Option<Checked>) -> Result<Response, Problem> {
+    async fn ingest_one(&self, message: &Message, checked: Option<Checked>) -> Result<Response, Problem> {
         let delivery = self.mapping.map(message, self.env.now());
         let delivery = delivery.map_err(|invalid| Problem::invalid(invalid.to_string()))?;
-        let delivery = noted(checked, delivery);
+        let delivery = mark_checked(checked, delivery);
         let answers =
-            self.sequencer.ingest(self.policy, vec![delivery]).await.map_err(|error| problem(&error))?;
-        let told: Vec<_> = answers.iter().map(Told::of).collect();
-        match told.into_iter().next() {
-            Some(Told::Invalid { why }) => Err(Problem::invalid(why)),
-            Some(told) => match told.retry_after() {
-                Some(seconds) => Err(full(seconds, vec![told])),
-                None => Ok(json(&told)),
+            self.sequencer.ingest(self.policy, vec![delivery]).await.map_err(|error| Problem::of(&error))?;
+        match answers.first().map(EventOutcome::of) {
+            Some(EventOutcome::Invalid { why }) => Err(Problem::invalid(why)),
+            Some(outcome) => match outcome.retry_after() {
+                Some(seconds) => Err(Problem::no_room(seconds, vec![outcome])),
+                None => Ok(json(&outcome)),
             },
-            None => Err(Problem::failed("the event was not answered")),
+            None => Err(Problem::failed("the sequencer returned no outcome")),
         }
     }
 
-    async fn take_many(&self, items: &[&[u8]], checked: Option<Checked>) -> Result<Response, Problem> {
+    async fn ingest_many(&self, items: &[&[u8]], checked: Option<Checked>) -> Result<Response, Problem> {
         let now = self.env.now();
-        let mut told: Vec<Option<Told>> = Vec::with_capacity(items.len());
+        let mut outcomes: Vec<Option<EventOutcome>> = Vec::with_capacity(items.len());
         let (mut numbers, mut deliveries) = (Vec::new(), Vec::new());
         for (number, item) in items.iter().enumerate() {
             match self.mapping.map_item(item, now) {
                 Ok(delivery) => {
                     numbers.push(number);
-                    deliveries.push(noted(checked, delivery));
-                    told.push(None);
+                    deliveries.push(mark_checked(checked, delivery));
+                    outcomes.push(None);
                 }
-                Err(invalid) => told.push(Some(Told::Invalid { why: invalid.to_string() })),
+                Err(invalid) => outcomes.push(Some(EventOutcome::Invalid { why: invalid.to_string() })),
             }
         }
         if !deliveries.is_empty() {
             let (answers, failure) = intake::ingest(&self.sequencer, self.policy, deliveries).await;
             if let Some(error) = failure {
-                return Err(problem(&error));
+                return Err(Problem::of(&error));
             }
             for (number, answer) in numbers.into_iter().zip(answers.iter().flatten()) {
-                told[number] = Some(Told::of(answer));
+                outcomes[number] = Some(EventOutcome::of(answer));
             }
         }
-        let mut told: Vec<_> = told.into_iter().flatten().collect();
-        self.reject(items, &mut told).await?;
-        match told.iter().filter_map(Told::retry_after).max() {
-            Some(seconds) => Err(full(seconds, told)),
-            None => Ok(json(&told)),
+        let mut outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
+        self.reject(items, &mut outcomes).await?;
+        match outcomes.iter().filter_map(EventOutcome::retry_after).max() {
+            Some(seconds) => Err(Problem::no_room(seconds, outcomes)),
+            None => Ok(json(&outcomes)),
         }
     }
 
     /// Records messages that can't be accepted. The sender of a batch may check only the status.
-    async fn reject(&self, items: &[&[u8]], told: &mut [Told]) -> Result<(), Problem> {
+    async fn reject(&self, items: &[&[u8]], outcomes: &mut [EventOutcome]) -> Result<(), Problem> {
         let since = self.env.now();
         let mut rejected = Vec::new();
-        for (told, item) in told.iter_mut().zip(items) {
-            let Told::Invalid { why } = told else { continue };
+        for (outcome, item) in outcomes.iter_mut().zip(items) {
+            let EventOutcome::Invalid { why } = outcome else { continue };
             let Message { content, attributes } = self.mapping.item(item);
             let (source, reason) = (self.name.clone(), std::mem::take(why));
             let one = Rejected { source, reason: reason.clone(), since, attributes, content };
-            *told = Told::Rejected { why: reason, id: one.id() };
+            *outcome = EventOutcome::Rejected { why: reason, id: one.id() };
             rejected.push(one);
         }
         if rejected.is_empty() {
@@ -240,24 +237,28 @@ impl<S: Sequences + Clone> Ingest<S> {
         match self.sequencer.store().reject(rejected).await {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == Kind::Full => {
-                for told in told {
-                    if let Told::Rejected { why, .. } = told {
-                        *told = Told::Refused { why: format!("{why}; and {error}"), retry_after: NO_ROOM };
+                for outcome in outcomes {
+                    if let EventOutcome::Rejected { why, .. } = outcome {
+                        *outcome =
+                            EventOutcome::Refused { why: format!("{why}; {error}"), retry_after: NO_ROOM };
                     }
                 }
                 Ok(())
             }
-            Err(error) => Err(problem(&error)),
+            Err(error) => Err(Problem::of(&error)),
         }
     }
 }
 
-async fn take<S: Sequences + Clone>(State(ingest): State<Arc<Ingest<S>>>, request: Request) -> Response {
+async fn post_events<S: Sequences + Clone>(
+    State(ingest): State<Arc<Ingest<S>>>,
+    request: Request,
+) -> Response {
     ingest.respond(request).await
 }
 
 /// Marks an event's data as checked, if it was.
-fn noted(checked: Option<Checked>, mut delivery: Delivery) -> Delivery {
+fn mark_checked(checked: Option<Checked>, mut delivery: Delivery) -> Delivery {
     if let (Some(Checked), Some(entry)) = (checked, Arc::get_mut(&mut delivery.entry)) {
         let data = std::mem::replace(&mut entry.data, Json::stored(""));
         entry.data = data.assume_strict();
@@ -265,56 +266,8 @@ fn noted(checked: Option<Checked>, mut delivery: Delivery) -> Delivery {
     delivery
 }
 
-fn batch(body: &[u8]) -> Result<Vec<&[u8]>, Problem> {
-    let said = |error| Problem::unreadable(format!("a JSON array of events was expected: {error}"));
-    let events: Vec<&RawValue> = serde_json::from_slice(body).map_err(said)?;
-    Ok(events.into_iter().map(|event| event.get().as_bytes()).collect())
-}
-
-fn lines(body: &[u8]) -> Vec<&[u8]> {
-    let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    lines.filter(|line| !line.is_empty()).collect()
-}
-
-/// Returns the headers as attributes: all of them, or only the content type.
-fn attributes(headers: &HeaderMap, only_type: bool) -> Result<BTreeMap<String, String>, Problem> {
-    let mut attributes = BTreeMap::new();
-    for (name, value) in headers {
-        if only_type && name != CONTENT_TYPE {
-            continue;
-        }
-        match std::str::from_utf8(value.as_bytes()) {
-            Ok(value) => drop(attributes.insert(name.as_str().to_owned(), value.to_owned())),
-            Err(_) if name == CONTENT_TYPE || name.as_str().starts_with("ce-") => {
-                return Err(Problem::invalid(format!("the header {name} is not UTF-8 text")));
-            }
-            Err(_) => {}
-        }
-    }
-    Ok(attributes)
-}
-
-fn full(seconds: u64, told: Vec<Told>) -> Problem {
-    let refused = told.iter().filter(|told| told.retry_after().is_some()).count();
-    let said =
-        format!("{refused} of {} events were refused; send them again in {seconds} seconds", told.len());
-    Problem::full(said).with_answers(told).retry_after(seconds)
-}
-
-fn problem(error: &Error) -> Problem {
-    let said = error.to_string();
-    tracing::warn!(%error, "posted events could not be taken");
-    match error.kind() {
-        Kind::Invalid => Problem::invalid(said),
-        Kind::Full => Problem::full(said).retry_after(5),
-        Kind::Contended => Problem::contended(said).retry_after(1),
-        Kind::Unavailable | Kind::Unknown | Kind::Stopped => Problem::unavailable(said).retry_after(1),
-        _ => Problem::failed(said),
-    }
-}
-
-fn json(told: &impl Serialize) -> Response {
-    let mut response = Response::new(Body::from(serde_json::to_vec(told).unwrap_or_default()));
+fn json(outcomes: &impl Serialize) -> Response {
+    let mut response = Response::new(Body::from(serde_json::to_vec(outcomes).unwrap_or_default()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -4,9 +4,10 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use leftfold::{Error, Kind};
 use serde::Serialize;
 
-use super::answers::Told;
+use super::answers::EventOutcome;
 
 /// A failure of a request: `application/problem+json`.
 #[derive(Debug, Serialize)]
@@ -18,7 +19,7 @@ pub(super) struct Problem {
     detail: String,
     /// The outcome of each event, if there were several, or of one that must be sent again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<Told>,
+    answers: Vec<EventOutcome>,
     #[serde(skip)]
     retry_after: Option<u64>,
 }
@@ -61,8 +62,27 @@ problems! {
 }
 
 impl Problem {
-    pub(super) fn with_answers(self, answers: Vec<Told>) -> Self {
-        Self { answers, ..self }
+    /// Returns the problem for a failure of the store.
+    pub(super) fn of(error: &Error) -> Self {
+        let detail = error.to_string();
+        tracing::warn!(%error, "ingesting posted events failed");
+        match error.kind() {
+            Kind::Invalid => Self::invalid(detail),
+            Kind::Full => Self::full(detail).retry_after(5),
+            Kind::Contended => Self::contended(detail).retry_after(1),
+            Kind::Unavailable | Kind::Unknown | Kind::Stopped => Self::unavailable(detail).retry_after(1),
+            _ => Self::failed(detail),
+        }
+    }
+
+    /// Returns the problem for events without room.
+    pub(super) fn no_room(seconds: u64, answers: Vec<EventOutcome>) -> Self {
+        let refused = answers.iter().filter(|outcome| outcome.retry_after().is_some()).count();
+        let detail = format!(
+            "{refused} of {} events were refused; send them again in {seconds} seconds",
+            answers.len()
+        );
+        Self { answers, ..Self::full(detail) }.retry_after(seconds)
     }
 
     /// Sets `Retry-After`, in seconds; at least one.
@@ -83,9 +103,9 @@ impl IntoResponse for Problem {
         }
         match self.status {
             StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-                let taken =
+                let accepted =
                     "application/cloudevents+json, application/cloudevents-batch+json, application/x-ndjson";
-                headers.insert("accept-post", HeaderValue::from_static(taken));
+                headers.insert("accept-post", HeaderValue::from_static(accepted));
             }
             StatusCode::METHOD_NOT_ALLOWED => {
                 headers.insert("allow", HeaderValue::from_static("POST"));

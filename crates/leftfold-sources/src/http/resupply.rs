@@ -51,11 +51,11 @@ pub struct HttpResupplier {
     mapping: Mapping,
     patience: Duration,
     max_bytes: usize,
-    client: Asking,
+    client: HttpClient,
 }
 
 #[derive(Clone)]
-enum Asking {
+enum HttpClient {
     Plain(Client<HttpConnector, Empty<Bytes>>),
     Tls(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>),
 }
@@ -79,28 +79,27 @@ impl HttpResupplier {
             _ => shown.to_owned(),
         };
         let invalid = |expected: &str| Invalid::new("URL of a resupplier", &shown, expected);
-        let uri: Uri =
-            url.parse().map_err(|_| invalid("an address such as https://orders.example/events"))?;
+        let uri: Uri = url.parse().map_err(|_| invalid("a URL such as https://orders.example/events"))?;
         if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
             return Err(
-                invalid("one with a host, and without user and password: send a header instead").into()
+                invalid("a URL with a host, and without user and password; send a header instead").into()
             );
         }
         let client = Client::builder(TokioExecutor::new());
         let client = match uri.scheme_str() {
-            Some("http") => Asking::Plain(client.build_http()),
+            Some("http") => HttpClient::Plain(client.build_http()),
             Some("https") => {
                 let ring = rustls::crypto::ring::default_provider();
                 let tls =
                     HttpsConnectorBuilder::new().with_provider_and_native_roots(ring).map_err(|error| {
                         let doing = format!(
-                            "preparing to ask {url}: there are no certificates to trust; install them"
+                            "preparing requests to {shown}: the system has no trusted certificates; install them"
                         );
                         Error::new(Kind::Invalid, doing).with_source(error)
                     })?;
-                Asking::Tls(client.build(tls.https_only().enable_http1().build()))
+                HttpClient::Tls(client.build(tls.https_only().enable_http1().build()))
             }
-            _ => return Err(invalid("one that begins with http:// or https://").into()),
+            _ => return Err(invalid("a URL that begins with http:// or https://").into()),
         };
         Ok(Self {
             url: url.split('#').next().unwrap_or_default().to_owned(),
@@ -116,7 +115,7 @@ impl HttpResupplier {
     /// Adds a header to each request. Its value is never shown.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
         let invalid = |shown: &str, expected: &str| Invalid::new("header of a resupplier", shown, expected);
-        let name = HeaderName::try_from(name).map_err(|_| invalid(name, "a name that HTTP allows"))?;
+        let name = HeaderName::try_from(name).map_err(|_| invalid(name, "a header name of HTTP"))?;
         let mut value = HeaderValue::try_from(value)
             .map_err(|_| invalid(name.as_str(), "a value without control characters"))?;
         value.set_sensitive(true);
@@ -144,59 +143,55 @@ impl HttpResupplier {
         Self { max_bytes, ..self }
     }
 
-    async fn ask(&self, missing: &Missing) -> Result<Bytes> {
+    async fn request(&self, missing: &Missing) -> Result<Bytes> {
         let Missing { stream, after, through } = missing;
-        let doing = format!("asking {} for revisions {} to {through} of {stream}", self.shown, after.0 + 1);
+        let doing =
+            format!("requesting revisions {} to {through} of {stream} from {}", after.0 + 1, self.shown);
         let failed = |kind, why: String| Error::new(kind, format!("{doing}: {why}"));
         let begin = if self.url.contains('?') { '&' } else { '?' };
         let url =
             format!("{}{begin}stream={}&after={after}&through={through}", self.url, escaped(stream.as_str()));
         let mut request = Request::get(url)
             .body(Empty::new())
-            .map_err(|error| failed(Kind::Invalid, format!("the address can't be used: {error}")))?;
+            .map_err(|error| failed(Kind::Invalid, format!("invalid address: {error}")))?;
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(BATCH));
         let sent = match &self.client {
-            Asking::Plain(client) => client.request(request).await,
-            Asking::Tls(client) => client.request(request).await,
+            HttpClient::Plain(client) => client.request(request).await,
+            HttpClient::Tls(client) => client.request(request).await,
         };
         let response = sent.map_err(|error| failed(Kind::Unavailable, chain(&error)))?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NO_CONTENT | StatusCode::NOT_FOUND => return Ok(Bytes::from_static(b"[]")),
-            status => return Err(failed(Kind::Unavailable, format!("it answered {status}"))),
+            status => return Err(failed(Kind::Unavailable, format!("the response is {status}"))),
         }
         let kind =
             response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.to_ascii_lowercase().starts_with(BATCH) {
-            return Err(failed(
-                Kind::Invalid,
-                format!("it answered with {kind:?}, and {BATCH} was expected"),
-            ));
+            return Err(failed(Kind::Invalid, format!("the response is {kind:?}, not {BATCH}")));
         }
         match Limited::<Incoming>::new(response.into_body(), self.max_bytes).collect().await {
             Ok(read) => Ok(read.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => Err(failed(
                 Kind::Invalid,
-                format!(
-                    "its answer has more than {} bytes; have it answer with fewer events",
-                    self.max_bytes
-                ),
+                format!("the response has more than {} bytes; return fewer events at a time", self.max_bytes),
             )),
-            Err(error) => Err(failed(Kind::Unavailable, format!("its answer broke off: {error}"))),
+            Err(error) => Err(failed(Kind::Unavailable, format!("the response broke off: {error}"))),
         }
     }
 }
 
 impl Resupply for HttpResupplier {
     async fn resupply(&self, missing: Missing) -> Result<Vec<Delivery>> {
-        let body = timeout(self.patience, self.ask(&missing)).await.map_err(|_| {
-            let said = format!("asking {}: no answer for {:?}", self.shown, self.patience);
-            Error::new(Kind::Unavailable, said)
+        let body = timeout(self.patience, self.request(&missing)).await.map_err(|_| {
+            let doing =
+                format!("requesting events from {}: no response within {:?}", self.shown, self.patience);
+            Error::new(Kind::Unavailable, doing)
         })??;
         let events: Vec<&RawValue> = serde_json::from_slice(&body).map_err(|error| {
-            let said = format!("asking {}: the answer is no JSON array of events", self.shown);
-            Error::new(Kind::Invalid, said).with_source(error)
+            let doing = format!("requesting events from {}: expected a JSON array of events", self.shown);
+            Error::new(Kind::Invalid, doing).with_source(error)
         })?;
         let kind = match self.mapping {
             Mapping::CloudEvents(_) => STRUCTURED,
@@ -212,12 +207,11 @@ impl Resupply for HttpResupplier {
         }
         if let Some(reason) = reasons.first() {
             let (url, count) = (&self.shown[..], reasons.len());
-            tracing::warn!(url, count, %reason, "a resupplier brought what is no event");
+            tracing::warn!(url, count, %reason, "a resupplier returned invalid events");
             if deliveries.is_empty() {
-                let said = format!(
-                    "asking {url}: {count} of {count} events in the answer can't be accepted: {reason}"
-                );
-                return Err(Error::new(Kind::Invalid, said));
+                let doing =
+                    format!("requesting events from {url}: {count} of {count} events are invalid: {reason}");
+                return Err(Error::new(Kind::Invalid, doing));
             }
         }
         Ok(deliveries)
@@ -240,11 +234,11 @@ fn escaped(text: &str) -> String {
 
 /// Formats an error with all its causes.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let _ = write!(said, ": {cause}");
+        let _ = write!(text, ": {cause}");
         source = cause.source();
     }
-    said
+    text
 }

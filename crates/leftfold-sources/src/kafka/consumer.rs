@@ -1,28 +1,24 @@
-//! Kafka: a member of a consumer group that commits offsets after ingest.
-//!
-//! A group's place in a partition is one number, so it only advances to the first message that is
-//! not safe yet. If a message is refused, its partition pauses and is then read again from there.
-//! Messages behind it that were ingested already are delivered twice, which is harmless. Other
-//! partitions continue meanwhile.
+//! A member of a consumer group.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use leftfold::{Error, Invalid, Kind, Result};
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{
-    BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance, StreamConsumer,
-};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, StreamConsumer};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::Message as _;
 use rdkafka::metadata::MetadataTopic;
-use rdkafka::{ClientContext, Offset, TopicPartitionList};
-use tokio::sync::Notify;
+use rdkafka::{Offset, TopicPartitionList};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
+use super::TopicPartition;
+use super::context::{CommitFailure, Context, Generations};
+use super::message::{failure, message_of};
+use super::partition::Partition;
 use crate::message::Message;
 use crate::source::Source;
 
@@ -54,122 +50,14 @@ pub struct Kafka {
     topics: Vec<String>,
     consumer: Option<Arc<StreamConsumer<Context>>>,
     generations: Generations,
-    troubles: Troubles,
-    partitions: BTreeMap<Place, Partition>,
-}
-
-/// A topic and a partition of it.
-type Place = (String, i32);
-
-/// The number of times each partition was assigned to this member or revoked. Messages read before
-/// a reassignment no longer count.
-#[derive(Clone, Default)]
-struct Generations(Arc<Mutex<BTreeMap<Place, u64>>>);
-
-impl Generations {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Place, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn of(&self, place: &Place) -> u64 {
-        self.all().get(place).copied().unwrap_or_default()
-    }
-}
-
-/// The error of the last commit, if it failed.
-#[derive(Clone, Default)]
-struct Troubles(Arc<(Mutex<Option<KafkaError>>, Notify)>);
-
-impl Troubles {
-    fn take(&self) -> Option<KafkaError> {
-        self.last().take()
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<KafkaError>> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Clone, Default)]
-struct Context {
-    generations: Generations,
-    troubles: Troubles,
-}
-
-impl ClientContext for Context {
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "Kafka is in trouble; it goes on by itself");
-    }
-}
-
-impl ConsumerContext for Context {
-    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        if let Rebalance::Assign(partitions) | Rebalance::Revoke(partitions) = rebalance {
-            let mut generations = self.generations.all();
-            for element in partitions.elements() {
-                *generations.entry((element.topic().to_owned(), element.partition())).or_default() += 1;
-            }
-        }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        if let Err(error) = result {
-            *self.troubles.last() = Some(error);
-            self.troubles.0.1.notify_one();
-        }
-    }
-}
-
-/// The progress in a partition.
-#[derive(Default)]
-struct Partition {
-    generation: u64,
-    /// The offsets that the feed has received, and whether they are safe, from the first
-    /// uncommitted one on.
-    open: BTreeMap<i64, bool>,
-    /// The offset after the last one that the feed has received.
-    next: i64,
-    /// The offset to seek back to, and when.
-    back: Option<(i64, Instant)>,
-    /// The offset before which everything is safe.
-    safe: Option<i64>,
-    /// The last offset sent in a commit, unless that failed.
-    committed: Option<i64>,
-}
-
-impl Partition {
-    /// Records a message that the feed receives. A message behind a refused one will be delivered
-    /// again, too.
-    fn give(&mut self, offset: i64) {
-        if self.back.is_none_or(|(to, _)| offset < to) {
-            self.open.insert(offset, false);
-        }
-        self.next = offset + 1;
-    }
-
-    /// Records that a message is safe, and advances over all safe ones.
-    fn is_safe(&mut self, offset: i64) {
-        if let Some(is_safe) = self.open.get_mut(&offset) {
-            *is_safe = true;
-        }
-        while let Some(first) = self.open.first_entry().filter(|first| *first.get()) {
-            self.safe = Some(first.key() + 1);
-            first.remove();
-        }
-    }
-
-    /// Records that a message, and everything behind it, must be read again.
-    fn refuse(&mut self, offset: i64, due: Instant) {
-        let (to, due) = self.back.map_or((offset, due), |(to, earlier)| (to.min(offset), due.max(earlier)));
-        self.back = Some((to, due));
-        self.open.split_off(&to);
-    }
+    commit_failure: CommitFailure,
+    partitions: BTreeMap<TopicPartition, Partition>,
 }
 
 /// Identifies a message.
 #[derive(Clone, Debug)]
 pub struct Receipt {
-    place: Place,
+    place: TopicPartition,
     generation: u64,
     offset: i64,
 }
@@ -185,7 +73,7 @@ impl Kafka {
         ];
         for (what, text) in named {
             if text.split(',').any(|part| part.trim().is_empty()) {
-                return Err(Invalid::new(what, text, "one or several, none of them empty").into());
+                return Err(Invalid::new(what, text, "a list without empty parts").into());
             }
         }
         let mut config = ClientConfig::new();
@@ -201,7 +89,7 @@ impl Kafka {
             topics: topics.iter().map(ToString::to_string).collect(),
             consumer: None,
             generations: Generations::default(),
-            troubles: Troubles::default(),
+            commit_failure: CommitFailure::default(),
             partitions: BTreeMap::new(),
         })
     }
@@ -217,7 +105,7 @@ impl Kafka {
     /// so on.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
         if option.starts_with("enable.auto.") {
-            let expected = "another one: what is acknowledged is for the feed to say";
+            let expected = "another option: the feed acknowledges messages itself";
             return Err(Invalid::new("option of librdkafka", option, expected).into());
         }
         self.config.set(option, value);
@@ -230,7 +118,8 @@ impl Kafka {
         }
         self.partitions.clear();
         let context = Context::default();
-        (self.generations, self.troubles) = (context.generations.clone(), context.troubles.clone());
+        (self.generations, self.commit_failure) =
+            (context.generations.clone(), context.commit_failure.clone());
         let doing = format!("subscribing to the Kafka topics {}", self.topics.join(","));
         let made = self.config.create_with_context(context);
         let consumer: StreamConsumer<Context> = made.map_err(|error| failure(&doing, error))?;
@@ -240,13 +129,13 @@ impl Kafka {
     }
 
     /// Tracks a message that the feed receives.
-    fn track(&mut self, place: Place, offset: i64) -> Receipt {
+    fn track(&mut self, place: TopicPartition, offset: i64) -> Receipt {
         let generation = self.generations.of(&place);
         let partition = self.partitions.entry(place.clone()).or_default();
         if partition.generation != generation {
             *partition = Partition { generation, ..Partition::default() };
         }
-        partition.give(offset);
+        partition.track(offset);
         Receipt { place, generation, offset }
     }
 
@@ -261,7 +150,7 @@ impl Kafka {
     /// delivered again.
     fn commit(&mut self) -> Result<()> {
         let Some(consumer) = &self.consumer else { return Ok(()) };
-        if self.troubles.take().is_some() {
+        if self.commit_failure.take().is_some() {
             self.partitions.values_mut().for_each(|partition| partition.committed = None);
         }
         let generations = self.generations.clone();
@@ -283,7 +172,7 @@ impl Kafka {
     }
 
     /// Seeks back to refused messages that are due.
-    async fn go_back(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Result<()> {
+    async fn seek_back(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Result<()> {
         let now = Instant::now();
         let due = self.partitions.iter().filter_map(|(place, partition)| {
             let (offset, due) = partition.back?;
@@ -300,8 +189,8 @@ impl Kafka {
                     again.resume(&partitions([&at]))
                 })
                 .await;
-                let doing = format!("going back to offset {offset} of {}/{}", place.0, place.1);
-                let stopped = |_| Error::new(Kind::Unavailable, format!("{doing}: it was stopped"));
+                let doing = format!("seeking back to offset {offset} of {}/{}", place.0, place.1);
+                let stopped = |_| Error::new(Kind::Unavailable, format!("{doing}: the process is stopping"));
                 if let Err(error) = gone.map_err(stopped)?
                     && self.generations.of(&place) == generation
                 {
@@ -341,8 +230,8 @@ impl Source for Kafka {
 
     async fn check(&mut self) -> Result<()> {
         let (config, topics) = (self.config.clone(), self.topics.clone());
-        let doing = format!("looking for the Kafka topics {}", topics.join(","));
-        let looked = spawn_blocking(move || -> KafkaResult<()> {
+        let doing = format!("checking the Kafka topics {}", topics.join(","));
+        let checked = spawn_blocking(move || -> KafkaResult<()> {
             let consumer: BaseConsumer = config.create()?;
             for topic in &topics {
                 let found = consumer.fetch_metadata(Some(topic), ANSWER)?;
@@ -352,22 +241,22 @@ impl Source for Kafka {
             }
             Ok(())
         });
-        let looked =
-            looked.await.map_err(|error| Error::new(Kind::Unavailable, &doing[..]).with_source(error))?;
-        looked.map_err(|error| failure(&doing, error))
+        let checked =
+            checked.await.map_err(|error| Error::new(Kind::Unavailable, &doing[..]).with_source(error))?;
+        checked.map_err(|error| failure(&doing, error))
     }
 
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, Receipt)>> {
         loop {
             let consumer = self.connect()?;
             self.commit()?;
-            self.go_back(&consumer).await?;
+            self.seek_back(&consumer).await?;
             let due = self.partitions.values().filter_map(|partition| Some(partition.back?.1)).min();
-            let troubles = self.troubles.clone();
+            let commit_failure = self.commit_failure.clone();
             let first = tokio::select! { biased;
                 message = consumer.recv() => message,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => continue,
-                () = troubles.0.1.notified() => match &*troubles.last() {
+                () = commit_failure.notified() => match &*commit_failure.last() {
                     Some(error) => {
                         let doing = format!("committing offsets of the Kafka topics {}", self.topics.join(","));
                         return Err(failure(&doing, error.clone()));
@@ -382,7 +271,7 @@ impl Source for Kafka {
                     Ok(message) => {
                         let receipt =
                             self.track((message.topic().to_owned(), message.partition()), message.offset());
-                        received.push((taken(&message), receipt));
+                        received.push((message_of(&message), receipt));
                     }
                     // Return the messages received so far. If the error persists, the next call
                     // returns it.
@@ -406,7 +295,7 @@ impl Source for Kafka {
     async fn acknowledge(&mut self, receipts: Vec<Receipt>) -> Result<()> {
         for receipt in receipts {
             if let Some(partition) = self.partition(&receipt) {
-                partition.is_safe(receipt.offset);
+                partition.acknowledge(receipt.offset);
             }
         }
         self.commit()
@@ -414,21 +303,21 @@ impl Source for Kafka {
 
     async fn refuse(&mut self, receipts: Vec<Receipt>, after: Duration) -> Result<()> {
         let due = Instant::now() + after;
-        let mut standing = BTreeMap::new();
+        let mut paused_partitions = BTreeSet::new();
         for receipt in receipts {
             if let Some(partition) = self.partition(&receipt) {
                 partition.refuse(receipt.offset, due);
-                standing.insert(receipt.place, ());
+                paused_partitions.insert(receipt.place);
             }
         }
         let Some(consumer) = &self.consumer else { return Ok(()) };
-        let paused = consumer.pause(&partitions(standing.keys()));
+        let paused = consumer.pause(&partitions(paused_partitions.iter()));
         // If pausing fails, the partition is read again all the same.
         paused.map_err(|error| failure(&format!("pausing the Kafka topics {}", self.topics.join(",")), error))
     }
 }
 
-fn partitions<'a>(places: impl IntoIterator<Item = &'a Place>) -> TopicPartitionList {
+fn partitions<'a>(places: impl IntoIterator<Item = &'a TopicPartition>) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
     for (topic, partition) in places {
         list.add_partition(topic, *partition);
@@ -436,72 +325,12 @@ fn partitions<'a>(places: impl IntoIterator<Item = &'a Place>) -> TopicPartition
     list
 }
 
-fn taken(message: &BorrowedMessage<'_>) -> Message {
-    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut taken = Message::new(message.payload().unwrap_or_default());
-    for header in message.headers().into_iter().flat_map(rdkafka::message::Headers::iter) {
-        if let Some(value) = header.value {
-            taken = taken.with(header.key, lossy(value));
-        }
-    }
-    if let Some(key) = message.key() {
-        taken = taken.with("key", lossy(key));
-    }
-    if let Some(timestamp) = message.timestamp().to_millis() {
-        taken = taken.with("timestamp", timestamp.to_string());
-    }
-    taken
-        .with("topic", message.topic())
-        .with("partition", message.partition().to_string())
-        .with("offset", message.offset().to_string())
-}
-
-fn failure(doing: &str, error: KafkaError) -> Error {
-    use RDKafkaErrorCode as Code;
-    let kind = match error.rdkafka_error_code() {
-        _ if matches!(error, KafkaError::ClientConfig(..)) => Kind::Invalid,
-        Some(
-            Code::TopicAuthorizationFailed
-            | Code::GroupAuthorizationFailed
-            | Code::Authentication
-            | Code::InvalidTopic,
-        ) => Kind::Invalid,
-        _ => Kind::Unavailable,
-    };
-    Error::new(kind, doing).with_source(error)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_moves_on_over_what_is_safe_and_stays_before_what_is_not() {
-        let mut partition = Partition::default();
-        // 7 was compacted away.
-        for offset in [5, 6, 8, 9] {
-            partition.give(offset);
-        }
-        partition.is_safe(6);
-        assert_eq!(partition.safe, None);
-        partition.is_safe(5);
-        assert_eq!(partition.safe, Some(7));
-        partition.is_safe(9);
-        assert_eq!(partition.safe, Some(7));
-        let now = Instant::now();
-        partition.refuse(9, now);
-        partition.refuse(8, now);
-        assert_eq!(partition.back, Some((8, now)));
-        // Messages behind the refused one are delivered again. They no longer count as safe, and
-        // neither do those read in the meantime.
-        partition.give(10);
-        partition.is_safe(9);
-        partition.is_safe(10);
-        assert_eq!((partition.safe, partition.open.len()), (Some(7), 0));
-    }
-
-    #[test]
-    fn what_was_read_before_a_partition_was_given_away_counts_no_more() {
+    fn messages_read_before_a_partition_was_reassigned_no_longer_count() {
         let mut kafka = Kafka::new("localhost", &["orders"], "group").unwrap();
         let place = ("orders".to_owned(), 0);
         let before = kafka.track(place.clone(), 3);

@@ -19,11 +19,12 @@ pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
 /// The prefixes of attributes in binary mode: HTTP and NATS, Kafka, AMQP.
 const PREFIXES: [&str; 4] = ["ce-", "ce_", "cloudevents:", "cloudevents_"];
 
+/// The subject of an error.
 const WHAT: &str = "CloudEvents attribute";
 
 /// A mapping from CloudEvents to events.
 ///
-/// | CloudEvents | here |
+/// | CloudEvents | Event |
 /// | --- | --- |
 /// | `id` | event id |
 /// | `subject` | stream |
@@ -77,7 +78,7 @@ impl Default for CloudEvents {
 }
 
 /// An event's attributes by name, and its data.
-struct Said {
+struct Parsed {
     attributes: BTreeMap<String, String>,
     data: Data,
 }
@@ -85,25 +86,25 @@ struct Said {
 impl CloudEvents {
     pub(super) fn map(&self, message: &Message, received: Timestamp) -> Result<Delivery, Invalid> {
         let kind = message.content_type();
-        let said = match kind.as_deref() {
+        let parsed = match kind.as_deref() {
             Some(STRUCTURED) => structured(&message.content)?,
             Some(BATCH) => {
                 let expected = format!("one event in each message, as {STRUCTURED}");
                 return Err(Invalid::new("content-type", BATCH, expected));
             }
             _ => match binary(message)? {
-                Some(said) => said,
+                Some(parsed) => parsed,
                 None if kind.as_deref().is_none_or(is_json) => structured(&message.content)?,
                 None => {
                     let expected = format!(
-                        "{STRUCTURED}, or attributes such as ce-specversion and ce-id beside the content: this is no \
+                        "{STRUCTURED}, or attributes such as ce-specversion and ce-id; the message is not a \
                          CloudEvent"
                     );
                     return Err(Invalid::new("content-type", &kind.unwrap_or_default(), expected));
                 }
             },
         };
-        self.delivery(said, received)
+        self.delivery(parsed, received)
     }
 
     /// Returns whether an attribute belongs to an event in binary mode.
@@ -117,19 +118,19 @@ impl CloudEvents {
         self.delivery(structured(content)?, received)
     }
 
-    fn delivery(&self, said: Said, received: Timestamp) -> Result<Delivery, Invalid> {
-        let Said { mut attributes, data } = said;
+    fn delivery(&self, parsed: Parsed, received: Timestamp) -> Result<Delivery, Invalid> {
+        let Parsed { mut attributes, data } = parsed;
         let mut take = |name: &str, what_for: &str| {
-            let missing = || Invalid::new(WHAT, name, format!("it to be there, as {what_for}"));
+            let missing = || Invalid::new(WHAT, name, format!("a value: {what_for}"));
             attributes.remove(name).ok_or_else(missing)
         };
-        let version = take("specversion", "the version of CloudEvents: 1.0")?;
+        let version = take("specversion", "the version of CloudEvents, 1.0")?;
         if version != "1.0" {
             return Err(Invalid::new("CloudEvents specversion", &version, "1.0"));
         }
         let id = take("id", "the event's id")?;
         let kind = take("type", "the event's type")?;
-        let source = take("source", "what sent the event")?;
+        let source = take("source", "the sender of the event")?;
         let stream = match &self.stream[..] {
             "source" => source.clone(),
             name => take(name, "the name of the stream")?,
@@ -168,7 +169,7 @@ fn essence(kind: &str) -> String {
 }
 
 /// Parses a structured event: one JSON text.
-fn structured(content: &[u8]) -> Result<Said, Invalid> {
+fn structured(content: &[u8]) -> Result<Parsed, Invalid> {
     let mut values = match object(text(content)?) {
         Ok(object) => object.0,
         // For content that is not JSON at all, return the JSON error.
@@ -193,11 +194,11 @@ fn structured(content: &[u8]) -> Result<Said, Invalid> {
         };
         attributes.extend(value.map(|value| (name, value)));
     }
-    Ok(Said { attributes, data })
+    Ok(Parsed { attributes, data })
 }
 
 /// Parses the attributes of a binary event. Returns `None` if there are none.
-fn binary(message: &Message) -> Result<Option<Said>, Invalid> {
+fn binary(message: &Message) -> Result<Option<Parsed>, Invalid> {
     let mut attributes = BTreeMap::new();
     for (name, value) in &message.attributes {
         let Some((prefix, name)) =
@@ -209,7 +210,7 @@ fn binary(message: &Message) -> Result<Option<Said>, Invalid> {
         if let Some(other) = attributes.insert(name.to_owned(), value.clone())
             && other != value
         {
-            let expected = format!("{other:?}, which another attribute says that {name:?} is");
+            let expected = format!("{other:?}, the value of another attribute for {name:?}");
             return Err(Invalid::new(WHAT, &value, expected));
         }
     }
@@ -220,7 +221,7 @@ fn binary(message: &Message) -> Result<Option<Said>, Invalid> {
     if let Some(kind) = message.attribute("content-type").or_else(|| message.attribute("content_type")) {
         attributes.insert("datacontenttype".into(), kind.to_owned());
     }
-    Ok(Some(Said { attributes, data }))
+    Ok(Some(Parsed { attributes, data }))
 }
 
 /// Decodes percent-encoding, which headers use for characters they can't contain.

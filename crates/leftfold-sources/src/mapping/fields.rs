@@ -179,7 +179,8 @@ impl FieldMapping {
             (Some(place), _) => found.needed("event id", place)?,
             (None, Some(revision)) => format!("{stream}@{revision}"),
             (None, None) => {
-                let expected = "one, since there is no revision to make it of: name its place in the mapping";
+                let expected =
+                    "a place for it in the mapping, because there is no revision to derive it from";
                 return Err(Invalid::new("event id", "", expected));
             }
         };
@@ -243,9 +244,9 @@ impl Found<'_> {
     fn needed(&self, what: &'static str, place: &Place) -> Result<String, Invalid> {
         self.text(what, place)?.ok_or_else(|| {
             let expected = match place {
-                Place::Attribute(name) => format!("one in the attribute {name:?}, which is not there"),
-                Place::Field(pointer) => format!("one in the content at {pointer}, where there is none"),
-                Place::Value(_) => "one".to_owned(),
+                Place::Attribute(name) => format!("a value in the attribute {name:?}, which is missing"),
+                Place::Field(pointer) => format!("a value at {pointer} in the content, which is missing"),
+                Place::Value(_) => "a value".to_owned(),
             };
             Invalid::new(what, "", expected)
         })

@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
                 let mut values = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
                     if values.contains_key(&name) {
-                        return Err(A::Error::custom(format!("the name {name:?} comes twice")));
+                        return Err(A::Error::custom(format!("the name {name:?} occurs twice")));
                     }
                     values.insert(name, value);
                 }
@@ -156,7 +156,9 @@ impl Pointer {
             return Ok(Self(Vec::new()));
         }
         let Some(rest) = text.strip_prefix('/') else {
-            return invalid("one that begins with / as /order/id does, or an empty one for the whole");
+            return invalid(
+                "a pointer that begins with /, such as /order/id, or an empty one for the whole content",
+            );
         };
         let mut names = Vec::new();
         for name in rest.split('/') {

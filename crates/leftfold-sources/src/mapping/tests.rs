@@ -58,7 +58,7 @@ fn an_event_is_the_same_in_every_mode() {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn omitted_values_have_defaults() {
     let event =
         json!({ "specversion": "1.0", "id": "e", "source": "/", "type": "t", "subject": "s", "time": null });
     let delivery = map(&structured(&event)).unwrap();
@@ -68,11 +68,11 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn missing_and_invalid_values_are_named() {
     for name in ["specversion", "id", "source", "type", "subject"] {
         let mut event = event();
         event.as_object_mut().unwrap().remove(name);
-        assert!(why(&structured(&event)).contains(&format!("{name:?}: expected it to be there")), "{name}");
+        assert!(why(&structured(&event)).contains(&format!("{name:?}: expected a value: the ")), "{name}");
     }
     let wrong = [
         ("specversion", json!("0.3"), "invalid CloudEvents specversion \"0.3\": expected 1.0"),
@@ -103,7 +103,7 @@ fn hostile_content_is_refused_with_a_reason() {
         (b"{\"specversion\":\"1.0\",\"id\":", "JSON: EOF"),
         (b"[1,2]", "an object"),
         (b"null", "an object"),
-        (b"{\"id\":\"a\",\"id\":\"b\"}", "the name \"id\" comes twice"),
+        (b"{\"id\":\"a\",\"id\":\"b\"}", "the name \"id\" occurs twice"),
         (b"\xff\xfe{}", "UTF-8 text"),
         (b"{\"id\":\"\\ud800\"}", "for \"id\""),
         (b"{\"id\":\"a\"} trailing", "JSON: trailing characters"),
@@ -120,13 +120,16 @@ fn hostile_content_is_refused_with_a_reason() {
         .to_string()
         .replace(r#"{"product":"shoes"}"#, &format!("{}{}", "[".repeat(9_999), "]".repeat(9_999)));
     map(&Message::new(deep)).unwrap();
-    assert!(why(&Message::new("hello").with("content-type", "text/plain")).contains("this is no CloudEvent"));
+    assert!(
+        why(&Message::new("hello").with("content-type", "text/plain"))
+            .contains("the message is not a CloudEvent")
+    );
     assert!(
         why(&Message::new("[]").with("content-type", "application/cloudevents-batch+json"))
             .contains("one event in each message")
     );
     let two = binary("ce-").with("ce_id", "another");
-    assert!(why(&two).contains("another attribute says"), "{}", why(&two));
+    assert!(why(&two).contains("the value of another attribute"), "{}", why(&two));
 }
 
 #[test]
@@ -246,13 +249,13 @@ fn fields_that_are_missing_are_named() {
     let mapping: Mapping = Mapping::fields(Place::field("/id").unwrap()).into();
     let why = |content: &str| mapping.map(&Message::new(content), now()).unwrap_err().to_string();
     assert!(
-        why("{}").contains("invalid stream \"\": expected one in the content at /id, where there is none")
+        why("{}").contains("invalid stream \"\": expected a value at /id in the content, which is missing")
     );
     assert!(why(r#"{"id":null}"#).contains("/id"));
     assert!(why(r#"{"id":{}}"#).contains("invalid stream \"{}\": expected a string"));
     assert!(why(r#"{"id":"a"}"#).contains("invalid event id"));
     assert!(why("nonsense").contains("invalid content"));
-    assert!(why(r#"{"id":"a","id":"b"}"#).contains("comes twice"));
+    assert!(why(r#"{"id":"a","id":"b"}"#).contains("occurs twice"));
     let by_key: Mapping = Mapping::fields(Place::attribute("key")).into();
     assert!(
         by_key.map(&Message::new("{}"), now()).unwrap_err().to_string().contains("the attribute \"key\"")

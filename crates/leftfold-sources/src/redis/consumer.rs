@@ -1,9 +1,4 @@
-//! Redis Streams: one consumer of a group.
-//!
-//! Messages that were read and not acknowledged stay in the group's pending list. A consumer that
-//! restarts reads its own pending entries again, and takes over entries that others have left there
-//! for too long. So a consumer must keep its name across restarts, and no two consumers may use the
-//! same name at the same time.
+//! A consumer of a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,9 +6,9 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value, cmd};
 use leftfold::{Error, Invalid, Kind, Result};
-use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
+use super::reply::{failure, fields, first_stream, id, items, message, text};
 use crate::message::Message;
 use crate::source::Source;
 
@@ -52,7 +47,7 @@ pub struct Redis {
     idle: Duration,
     connected: Option<Connected>,
     /// Entries that the feed has: read, but neither acknowledged nor refused.
-    out: BTreeSet<String>,
+    delivered: BTreeSet<String>,
     /// Entries to redeliver, by the earliest time.
     later: BTreeMap<Instant, Vec<String>>,
     /// The id after which to read pending entries, if some may not have reached the feed.
@@ -63,8 +58,8 @@ pub struct Redis {
 
 /// Two connections: one for blocking reads, the other for all other commands.
 struct Connected {
-    waiting: MultiplexedConnection,
-    asking: MultiplexedConnection,
+    blocking: MultiplexedConnection,
+    other: MultiplexedConnection,
 }
 
 impl Redis {
@@ -79,7 +74,7 @@ impl Redis {
             [("name of a stream", stream), ("name of a group", group), ("name of a consumer", consumer)]
         {
             if text.is_empty() {
-                return Err(Invalid::new(what, text, "one that is not empty").into());
+                return Err(Invalid::new(what, text, "a name that is not empty").into());
             }
         }
         // Has no effect if a provider is installed already.
@@ -94,7 +89,7 @@ impl Redis {
             begin: "0",
             idle: Duration::from_mins(1),
             connected: None,
-            out: BTreeSet::new(),
+            delivered: BTreeSet::new(),
             later: BTreeMap::new(),
             history: Some("0".into()),
             claim: (Instant::now(), "0-0".into()),
@@ -134,26 +129,26 @@ impl Redis {
             let config = AsyncConnectionConfig::new().set_connection_timeout(Some(ANSWER));
             let patient = config.clone().set_response_timeout(Some(WAIT + ANSWER));
             let impatient = config.set_response_timeout(Some(ANSWER));
-            let waiting =
+            let blocking =
                 self.client.get_multiplexed_async_connection_with_config(&patient).await.map_err(failed)?;
-            let mut asking =
+            let mut other =
                 self.client.get_multiplexed_async_connection_with_config(&impatient).await.map_err(failed)?;
-            let mut make = cmd("XGROUP");
-            make.arg("CREATE").arg(&self.stream).arg(&self.group).arg(self.begin).arg("MKSTREAM");
-            match make.query_async::<Value>(&mut asking).await {
+            let mut create = cmd("XGROUP");
+            create.arg("CREATE").arg(&self.stream).arg(&self.group).arg(self.begin).arg("MKSTREAM");
+            match create.query_async::<Value>(&mut other).await {
                 Err(error) if error.code() != Some("BUSYGROUP") => return Err(failed(error)),
                 _ => {}
             }
             self.history = Some("0".into());
-            self.connected = Some(Connected { waiting, asking });
+            self.connected = Some(Connected { blocking, other });
         }
         self.connected.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to Redis"))
     }
 
     /// Runs a command. A connection that failed is not used again.
-    async fn ask(&mut self, doing: &str, waits: bool, command: &Cmd) -> Result<Value> {
+    async fn run(&mut self, doing: &str, blocks: bool, command: &Cmd) -> Result<Value> {
         let connected = self.connect().await?;
-        let connection = if waits { &mut connected.waiting } else { &mut connected.asking };
+        let connection = if blocks { &mut connected.blocking } else { &mut connected.other };
         let answer = command.query_async::<Value>(connection).await;
         answer.map_err(|error| {
             self.connected = None;
@@ -166,7 +161,7 @@ impl Redis {
 
     /// Returns entries of this consumer that may not have reached the feed.
     async fn pending(&mut self, after: &str, most: usize) -> Result<Vec<(Message, String)>> {
-        let answer = self.ask("reading what is pending", false, &self.read(after, most, None)).await?;
+        let answer = self.run("reading pending messages", false, &self.read(after, most, None)).await?;
         let entries = first_stream(answer);
         let last = entries.last().and_then(id);
         let messages = self.fresh(entries).await?;
@@ -193,7 +188,7 @@ impl Redis {
         claim.arg("COUNT").arg(most);
         // If this future is dropped, the claimed entries are pending.
         self.history.get_or_insert_with(|| "0".into());
-        let answer = self.ask("taking over what was left", false, &claim).await?;
+        let answer = self.run("claiming messages of dead consumers", false, &claim).await?;
         let Value::Array(parts) = answer else { return Ok(Vec::new()) };
         let mut parts = parts.into_iter();
         let next = parts.next().and_then(|next| text(&next)).unwrap_or_else(|| "0-0".into());
@@ -214,7 +209,7 @@ impl Redis {
         claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(0).arg(&ids);
         // If this fails or is dropped, the pending entries are read again.
         self.history.get_or_insert_with(|| "0".into());
-        let entries = items(self.ask("taking up what was refused", false, &claim).await?);
+        let entries = items(self.run("claiming refused messages", false, &claim).await?);
         self.fresh(entries).await
     }
 
@@ -225,7 +220,7 @@ impl Redis {
         let later: BTreeSet<_> = self.later.values().flatten().cloned().collect();
         for entry in entries {
             let Some(id) = id(&entry) else { continue };
-            if self.out.contains(&id) || later.contains(&id) {
+            if self.delivered.contains(&id) || later.contains(&id) {
                 continue;
             }
             match fields(entry) {
@@ -236,14 +231,14 @@ impl Redis {
         if !deleted.is_empty() {
             self.confirm(&deleted).await?;
         }
-        self.out.extend(messages.iter().map(|(_, id)| id.clone()));
+        self.delivered.extend(messages.iter().map(|(_, id)| id.clone()));
         Ok(messages)
     }
 
     async fn confirm(&mut self, ids: &[String]) -> Result<()> {
         let mut confirm = cmd("XACK");
         confirm.arg(&self.stream).arg(&self.group).arg(ids);
-        self.ask("acknowledging messages", false, &confirm).await.map(drop)
+        self.run("acknowledging messages", false, &confirm).await.map(drop)
     }
 }
 
@@ -293,7 +288,7 @@ impl Source for Redis {
             // If this future is dropped, the entries it read are pending.
             self.history = Some("0".into());
             let read = self.read(">", most, Some(next.duration_since(now)));
-            let entries = first_stream(self.ask("reading messages", true, &read).await?);
+            let entries = first_stream(self.run("reading messages", true, &read).await?);
             let messages = self.fresh(entries).await?;
             self.history = None;
             if !messages.is_empty() {
@@ -304,83 +299,16 @@ impl Source for Redis {
 
     async fn acknowledge(&mut self, receipts: Vec<String>) -> Result<()> {
         for id in &receipts {
-            self.out.remove(id);
+            self.delivered.remove(id);
         }
         self.confirm(&receipts).await
     }
 
     async fn refuse(&mut self, receipts: Vec<String>, after: Duration) -> Result<()> {
         for id in &receipts {
-            self.out.remove(id);
+            self.delivered.remove(id);
         }
         self.later.entry(Instant::now() + after).or_default().extend(receipts);
         Ok(())
     }
-}
-
-/// Returns the entries of the only stream that was read.
-fn first_stream(answer: Value) -> Vec<Value> {
-    let stream = match answer {
-        Value::Array(streams) => streams.into_iter().next(),
-        Value::Map(streams) => {
-            return streams.into_iter().next().map(|(_, entries)| items(entries)).unwrap_or_default();
-        }
-        _ => None,
-    };
-    stream.map(items).and_then(|parts| parts.into_iter().nth(1)).map(items).unwrap_or_default()
-}
-
-fn items(value: Value) -> Vec<Value> {
-    match value {
-        Value::Array(items) => items,
-        _ => Vec::new(),
-    }
-}
-
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
-        _ => None,
-    }
-}
-
-fn id(entry: &Value) -> Option<String> {
-    match entry {
-        Value::Array(parts) => parts.first().and_then(text),
-        _ => None,
-    }
-}
-
-/// Returns an entry's fields, or `None` if it was deleted from the stream.
-fn fields(entry: Value) -> Option<Vec<(String, Vec<u8>)>> {
-    let Value::Array(parts) = items(entry).into_iter().nth(1)? else { return None };
-    let mut fields = Vec::with_capacity(parts.len() / 2);
-    let mut parts = parts.into_iter();
-    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
-        let Value::BulkString(value) = value else { continue };
-        fields.push((text(&name).unwrap_or_default(), value));
-    }
-    Some(fields)
-}
-
-fn message(fields: Vec<(String, Vec<u8>)>, content_field: &str, id: &str) -> Message {
-    let (mut message, mut content) = (Message::default(), None);
-    for (name, value) in fields {
-        if name == content_field {
-            content = Some(value);
-        } else {
-            message = message.with(&name, String::from_utf8_lossy(&value));
-        }
-    }
-    message.content = content.unwrap_or_else(|| json!(message.attributes).to_string().into_bytes());
-    message.with("redis-id", id)
-}
-
-fn failure(doing: &str, error: RedisError) -> Error {
-    let kind = match error.code() {
-        Some("WRONGTYPE" | "NOAUTH" | "WRONGPASS" | "NOPERM") => Kind::Invalid,
-        _ => Kind::Unavailable,
-    };
-    Error::new(kind, doing).with_source(error)
 }

@@ -105,7 +105,7 @@ impl Operating {
             if let Some(current) = self.current().as_mut() {
                 (current.at, current.number) = (at, number);
             }
-            let done = statement.execute((id.as_str(), ContentGuard::once(number).as_bytes()));
+            let done = statement.execute((id.as_str(), ContentGuard::of_operation(number).as_bytes()));
             let outcome = self.current().as_mut().and_then(|current| current.outcome.take());
             if let Err(error) = done {
                 // Earlier operations stay.

@@ -16,7 +16,7 @@ pub(super) const TABLE_ADVICE: &str =
 pub(super) fn table(file: &Connection, on: &DocumentSource) -> Result<String, Failure> {
     Ok(match on {
         DocumentSource::Projection(collection) => collections::table(&generations::stored(file, collection)?),
-        DocumentSource::Plain(plain) => format!("\"{}\"", plain.as_str()),
+        DocumentSource::External(collection) => format!("\"{}\"", collection.as_str()),
     })
 }
 
@@ -81,7 +81,7 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
     }
     Ok(Some(match (on, value.as_str()) {
         (DocumentSource::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
-        (DocumentSource::Plain(_), Ok(text)) => match Json::parse(text) {
+        (DocumentSource::External(_), Ok(text)) => match Json::parse(text) {
             Ok(json) => Ok(json.into()),
             Err(error) => Err(format!("the column `body` can't be read: {error}")),
         },
@@ -91,7 +91,7 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
 
 fn prepare<'c>(file: &'c Connection, on: &DocumentSource, sql: &str) -> Result<CachedStatement<'c>, Failure> {
     file.prepare_cached(sql).map_err(|error| match on {
-        DocumentSource::Plain(_) if error.to_string().starts_with("no such ") => {
+        DocumentSource::External(_) if error.to_string().starts_with("no such ") => {
             Failure::refused(TABLE_ADVICE, format!("{on} can't be read: {error}"))
         }
         _ => error.into(),

@@ -28,7 +28,7 @@ impl Work for FollowWork {
         for on in &self.0 {
             match on {
                 DocumentSource::Projection(collection) => collections::make(tx.connection, collection)?,
-                DocumentSource::Plain(plain) => check(tx.connection, plain)?,
+                DocumentSource::External(plain) => check(tx.connection, plain)?,
             }
             let mut is_new = false;
             for (name, sql) in triggers(tx.connection, on)? {

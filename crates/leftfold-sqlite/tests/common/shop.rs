@@ -20,7 +20,7 @@ pub(crate) fn id(name: &str) -> DocumentId {
 }
 
 pub(crate) fn orders() -> DocumentSource {
-    DocumentSource::Plain(ExternalCollection::new("orders").unwrap())
+    DocumentSource::External(ExternalCollection::new("orders").unwrap())
 }
 
 pub(crate) fn carts() -> DocumentSource {

@@ -23,11 +23,11 @@ use crate::guard::{AddressGuard, Resolver};
 use crate::sign::Signer;
 
 /// The timeout for connecting.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of bytes of a response to read.
-const READ: usize = 4 << 10;
+const MAX_READ: usize = 4 << 10;
 /// The maximum number of idle connections to keep.
-const KEPT: usize = 16;
+const MAX_IDLE: usize = 16;
 
 /// Returns the retry policy that Standard Webhooks suggest: after 5 seconds, 5 and 30 minutes, then
 /// hours; ten attempts over three days.
@@ -52,11 +52,11 @@ pub struct Webhook {
     shown: String,
     signer: Signer,
     patience: Duration,
-    client: Calling,
+    client: HttpClient,
 }
 
 #[derive(Clone)]
-enum Calling {
+enum HttpClient {
     Plain(Client<HttpConnector<Resolver>, Full<Bytes>>),
     Tls(Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>),
 }
@@ -86,37 +86,38 @@ impl Webhook {
     /// in an allowed network. Certificates must be trusted by the system.
     pub fn new(url: &str, signer: Signer, guard: AddressGuard) -> Result<Self> {
         let invalid = |shown: &str, expected: &str| Invalid::new("URL of a webhook", shown, expected);
-        let uri: Uri = url.parse().map_err(|_| invalid("…", "one such as https://shop.example/hooks"))?;
+        let uri: Uri = url.parse().map_err(|_| invalid("…", "a URL such as https://shop.example/hooks"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(invalid("…", "one with a host, such as https://shop.example/hooks").into());
+            return Err(invalid("…", "a URL with a host, such as https://shop.example/hooks").into());
         };
         if authority.as_str().contains('@') {
-            return Err(invalid("…", "one without user and password: calls are signed").into());
+            return Err(invalid("…", "a URL without user and password, because calls are signed").into());
         }
         let shown = format!("{scheme}://{authority}");
         let guard = match scheme {
             "https" => guard,
-            "http" => guard.plain(),
-            _ => return Err(invalid(&shown, "one that begins with https://").into()),
+            "http" => guard.for_plain_http(),
+            _ => return Err(invalid(&shown, "a URL that begins with https://").into()),
         };
         guard
             .check_literal(authority.host())
-            .map_err(|refused| invalid(&shown, &format!("one that may be called: {refused}")))?;
+            .map_err(|refused| invalid(&shown, &format!("a permitted address: {refused}")))?;
         let mut connector = HttpConnector::new_with_resolver(Resolver(guard));
-        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.enforce_http(scheme == "http");
         let mut client = Client::builder(TokioExecutor::new());
-        client.pool_timer(TokioTimer::new()).pool_max_idle_per_host(KEPT);
+        client.pool_timer(TokioTimer::new()).pool_max_idle_per_host(MAX_IDLE);
         let client = if scheme == "http" {
-            Calling::Plain(client.build(connector))
+            HttpClient::Plain(client.build(connector))
         } else {
             let ring = rustls::crypto::ring::default_provider();
             let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring).map_err(|error| {
-                let doing =
-                    format!("preparing to call {shown}: there are no certificates to trust; install them");
+                let doing = format!(
+                    "preparing to call {shown}: the system has no trusted certificates; install them"
+                );
                 Error::new(Kind::Invalid, doing).with_source(error)
             })?;
-            Calling::Tls(client.build(tls.https_only().enable_http1().wrap_connector(connector)))
+            HttpClient::Tls(client.build(tls.https_only().enable_http1().wrap_connector(connector)))
         };
         Ok(Self { url: uri, shown, signer, patience: Duration::from_secs(15), client })
     }
@@ -142,7 +143,7 @@ impl Webhook {
         let task = ctx.task();
         let collection = match ctx.on() {
             Some(DocumentSource::Projection(collection)) => collection.to_string(),
-            Some(DocumentSource::Plain(plain)) => plain.as_str().to_owned(),
+            Some(DocumentSource::External(collection)) => collection.as_str().to_owned(),
             None => String::new(),
         };
         let data = Data { collection: &collection, id: ctx.id(), document: &document };
@@ -158,7 +159,7 @@ impl Webhook {
                 // The task stays pending, in case the receiver's response was a mistake.
                 ctx.defer(Duration::ZERO);
                 Ok(ctx
-                    .pause(&format!("calling {shown}: {why}; resume it once it should be called again"))
+                    .pause(&format!("calling {shown}: {why}; resume the reaction to call it again"))
                     .await?)
             }
             WebhookOutcome::Failed(why) => Err(format!("calling {shown}: {why}").into()),
@@ -179,18 +180,18 @@ impl Webhook {
             .body(Full::new(body))?;
         let response = timeout_at(deadline, async {
             match &self.client {
-                Calling::Plain(client) => client.request(request).await,
-                Calling::Tls(client) => client.request(request).await,
+                HttpClient::Plain(client) => client.request(request).await,
+                HttpClient::Tls(client) => client.request(request).await,
             }
         });
         let response = match response.await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                let said = HandlerError::from(error);
-                return Err(format!("calling {}: {said}", self.shown).into());
+                let error = HandlerError::from(error);
+                return Err(format!("calling {}: {error}", self.shown).into());
             }
             Err(_) => {
-                return Err(format!("calling {}: no answer for {:?}", self.shown, self.patience).into());
+                return Err(format!("calling {}: no response within {:?}", self.shown, self.patience).into());
             }
         };
         let (head, beginning) = beginning(response, deadline).await;
@@ -208,11 +209,11 @@ async fn beginning(
 ) -> (hyper::http::response::Parts, Vec<u8>) {
     let (head, mut body) = response.into_parts();
     let mut read = Vec::new();
-    while read.len() < READ {
+    while read.len() < MAX_READ {
         match timeout_at(deadline, body.frame()).await {
             Ok(Some(Ok(frame))) => {
                 let data = frame.into_data().unwrap_or_default();
-                read.extend_from_slice(&data[..data.len().min(READ - read.len())]);
+                read.extend_from_slice(&data[..data.len().min(MAX_READ - read.len())]);
             }
             _ => break,
         }

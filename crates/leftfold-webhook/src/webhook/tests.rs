@@ -16,7 +16,7 @@ fn signer() -> Signer {
     Signer::new(SECRET).unwrap()
 }
 
-fn here() -> AddressGuard {
+fn local() -> AddressGuard {
     AddressGuard::allowing(["127.0.0.0/8", "::1"]).unwrap()
 }
 
@@ -36,7 +36,7 @@ async fn posted<F: Future<Output = ()> + Send>(
         answer(stream).await;
         String::from_utf8(request).unwrap()
     });
-    let webhook = Webhook::new(&url, signer(), here()).unwrap().patience(patience);
+    let webhook = Webhook::new(&url, signer(), local()).unwrap().patience(patience);
     let verdict = webhook.post("a/b/1", Bytes::from_static(b"{}")).await;
     let verdict = verdict.map_err(|error| error.to_string());
     assert!(!format!("{verdict:?}{webhook:?}").contains("hidden"), "{verdict:?}");
@@ -61,7 +61,7 @@ async fn a_call_is_signed() {
 }
 
 #[tokio::test]
-async fn of_an_answer_without_end_the_beginning_is_read() {
+async fn the_beginning_of_an_endless_response_is_read() {
     let answer = async |mut stream: TcpStream| {
         let begin = b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(begin).await.unwrap();
@@ -70,22 +70,22 @@ async fn of_an_answer_without_end_the_beginning_is_read() {
     };
     let (verdict, _) = posted(answer, Duration::from_mins(1)).await;
     let Ok(WebhookOutcome::Failed(said)) = verdict else { panic!("{verdict:?}") };
-    assert!(said.starts_with("it answered 500: againagain") && said.len() < 300, "{said}");
+    assert!(said.starts_with("the response is 500: againagain") && said.len() < 300, "{said}");
 }
 
 #[tokio::test]
-async fn who_does_not_answer_is_not_waited_for() {
+async fn a_receiver_that_does_not_respond_is_not_waited_for() {
     let answer = async |mut stream: TcpStream| {
         let mut rest = Vec::new();
         // Wait until the caller gives up.
         let _ = stream.read_to_end(&mut rest).await;
     };
     let (verdict, _) = posted(answer, Duration::from_millis(50)).await;
-    assert!(verdict.as_ref().is_err_and(|said| said.contains("no answer for 50ms")), "{verdict:?}");
+    assert!(verdict.as_ref().is_err_and(|said| said.contains("no response within 50ms")), "{verdict:?}");
 }
 
 #[tokio::test]
-async fn who_answers_and_does_not_end_has_heard_it() {
+async fn a_response_without_end_counts_by_its_status() {
     let answer = async |mut stream: TcpStream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nsome").await.unwrap();
         let mut rest = Vec::new();
@@ -96,7 +96,7 @@ async fn who_answers_and_does_not_end_has_heard_it() {
 }
 
 #[tokio::test]
-async fn nobody_is_called_who_may_not_be() {
+async fn only_permitted_addresses_are_called() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     for scheme in ["http", "https"] {
@@ -113,13 +113,13 @@ async fn nobody_is_called_who_may_not_be() {
             assert!(said.contains(host) && said.contains("allow = ["), "{said}");
         }
     }
-    let nobody =
+    let is_uncalled =
         tokio::select! { biased; _ = listener.accept() => false, () = std::future::ready(()) => true };
-    assert!(nobody);
+    assert!(is_uncalled);
 }
 
 #[test]
-fn what_is_no_url_is_refused() {
+fn invalid_urls_are_refused() {
     for (wrong, expected) in [
         ("", "https://shop.example/hooks"),
         ("/hooks", "with a host"),

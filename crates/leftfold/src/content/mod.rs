@@ -1,5 +1,5 @@
-//! Versions of documents by their content: the same content has the same version, whoever wrote it
-//! and wherever it is stored.
+//! Versions of documents by their content: the same content has the same version,
+//! in every store and for every writer.
 //!
 //! A [`Version`] is the SHA-256 of a document's canonical text. That is JSON by [RFC 8785], so that
 //! any language can compute it: no spaces, fields sorted by name, numbers as short as possible. For

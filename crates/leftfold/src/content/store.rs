@@ -23,7 +23,7 @@ pub struct ContentGuard(SmallVec<[u8; 32]>);
 
 impl ContentGuard {
     /// Creates the guard of an operation from a unique number.
-    pub fn once(number: u64) -> Self {
+    pub fn of_operation(number: u64) -> Self {
         Self(SmallVec::from_slice(&number.to_be_bytes()))
     }
 
@@ -79,7 +79,7 @@ impl Stored {
             Recalled::New => {}
         }
         self.body = operation.apply(&self.body).map_err(Operated::Impossible)?;
-        self.guard = ContentGuard::once(number);
+        self.guard = ContentGuard::of_operation(number);
         mutant!(OperationUnremembered => return Ok(self));
         self.operations.remember(operation.id());
         Ok(self)

@@ -3,8 +3,18 @@
 //!
 //! A [`Reaction`] selects documents, by closures or as data ([`Filter`] in MongoDB's query
 //! language, [`Paths`] to watch), and defines a handler. A [`Reactor`] plans a [`Task`] for each
-//! such document and runs it. It works in one process or in many; some processes may only plan and
-//! others only run.
+//! such document and runs it. It works in one process or in many; some processes may only
+//! plan, and some only run.
+//!
+//! | module | purpose |
+//! | --- | --- |
+//! | `define` | reactions as users define them: triggers, handlers and policies |
+//! | `task` | the work of a reaction for a document: a pure state machine |
+//! | `plan` | changed documents and new events become tasks |
+//! | `run` | tasks are claimed, handled and finished |
+//! | `handler` | the context of a handler |
+//! | `reactor` | the service that plans and runs, and its handle |
+//! | `store` | the interface to stores |
 
 mod define;
 mod handler;
@@ -13,9 +23,10 @@ mod reactor;
 mod run;
 mod store;
 mod task;
+mod time;
 
-pub use define::{Cleanup, Draft, Every, HandlerError, Reaction, Retry};
-pub use handler::{Context, Lock, NotCurrent};
+pub use define::{Cleanup, Draft, Every, Reaction, Retry};
+pub use handler::{Context, HandlerError, Lock, NotCurrent};
 pub use leftfold_filter::{Decimal, Error as FilterError, Fields, Filter, Paths, Value};
 pub use reactor::{Reactor, ReactorCounts, ReactorHandle, Registration};
 pub use store::{
@@ -27,5 +38,5 @@ pub use task::{
     TaskKey, TaskMoment,
 };
 
-pub(crate) use define::later;
-pub(crate) use plan::planner::place_name;
+pub(crate) use plan::place_name;
+pub(crate) use time::later;

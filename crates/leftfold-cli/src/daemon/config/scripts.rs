@@ -34,8 +34,8 @@ impl Config {
     fn script_after(&self, projection: &ProjectionConfig, before: &[Script]) -> Result<Script, Failure> {
         let ProjectionConfig { name, script, time_limit, memory_limit_mib } = projection;
         let file = self.script_file(projection);
-        let failed = |said: String| {
-            Failure::new(Exit::Usage, format!("projection {name}: {}: {said}", file.display()))
+        let failed = |fault: String| {
+            Failure::new(Exit::Usage, format!("projection {name}: {}: {fault}", file.display()))
         };
         let wrong = |key: &str, expected: &str| {
             Failure::new(Exit::Usage, format!("projection {name}: {key}: expected {expected}"))

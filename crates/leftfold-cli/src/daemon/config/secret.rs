@@ -55,14 +55,14 @@ fn expanded(text: &str) -> Result<String, String> {
 
 impl Config {
     /// Returns the content of a secret.
-    pub(crate) fn reveal(&self, what: &str, secret: &Secret) -> Result<String, Failure> {
+    pub(crate) fn reveal(&self, name: &str, secret: &Secret) -> Result<String, Failure> {
         match secret {
             Secret::Text(text) => Ok(text.clone()),
             Secret::File(file) => {
                 let file = self.resolve(file);
                 let read = std::fs::read_to_string(&file);
                 let failed = |error| {
-                    Failure::new(Exit::Usage, format!("reading {what} from {}: {error}", file.display()))
+                    Failure::new(Exit::Usage, format!("reading {name} from {}: {error}", file.display()))
                 };
                 Ok(read.map_err(failed)?.trim_end().to_owned())
             }

@@ -88,7 +88,7 @@ pub(crate) async fn explain_tells_what_each_event_changed(place: &impl Place) {
     place
         .run_with_code(&["get", "open_carts", "ann", "--at", "2020-01-01T00:00:00Z"])
         .exits(1)
-        .says("there was no");
+        .says("no such document as of 2020-01-01");
     place
         .run_with_code(&["explain", "open_carts", "ann", "--at", "yesterday"])
         .exits(2)

@@ -38,7 +38,7 @@ pub(crate) async fn tasks_are_listed_shown_retried_and_paused(place: &impl Place
     place.run(&["tasks", "show", "mail", "nobody"]).exits(1).says("has no task");
     place.run(&["tasks", "retry"]).exits(2).says("--all");
     place.run(&["tasks", "retry", "--filter", "{\"$odd\":1}"]).exits(2).says("$odd");
-    place.run(&["tasks", "pause", "nothing"]).exits(2).says("one that is registered");
+    place.run(&["tasks", "pause", "nothing"]).exits(2).says("the name of a registered reaction");
     place.run(&["tasks", "pause", "mail"]).exits(0).says("paused");
     let retried = place.run(&["tasks", "retry", "--error", "SERVER", "--json"]).exits(0).json();
     assert_eq!(retried["retried"], 1);

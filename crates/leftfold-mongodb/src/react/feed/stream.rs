@@ -165,7 +165,7 @@ impl Source {
         let id = change.get_document("documentKey")?.get("_id")?;
         let id = id.ok_or_else(|| Failure::damaged("the change names no document"))?;
         Ok(match (on, id) {
-            (DocumentSource::Plain(_), id) => Change::Document(on, ids::of(id)?),
+            (DocumentSource::External(_), id) => Change::Document(on, ids::of(id)?),
             (DocumentSource::Projection(_), bson::RawBsonRef::String(id)) => {
                 Change::Document(on, DocumentId::stored(id))
             }

@@ -19,7 +19,7 @@ use mongodb::Database;
 use mongodb::bson::{Bson, Document};
 
 use super::{number, read, text};
-use crate::store::Frozen;
+use crate::store::Snapshot;
 
 pub(super) const CHECKPOINTS: &str = "leftfold.checkpoints";
 const EVENTS: &str = "leftfold.events";
@@ -30,12 +30,12 @@ pub(crate) struct Copy {
     instant: u64,
     /// The documents as they were read, by collection.
     stored: Vec<(String, Vec<Document>)>,
-    beside: PathBuf,
+    directory: PathBuf,
 }
 
 impl Copy {
     /// Reads everything as of one instant.
-    pub(super) async fn of(database: &Database, beside: &Path) -> Result<Self> {
+    pub(super) async fn of(database: &Database, directory: &Path) -> Result<Self> {
         let (at, events) = read(database, EVENTS, None).await?;
         let store = Memory::default();
         append(&store, &events).await?;
@@ -48,11 +48,11 @@ impl Copy {
             stored.push((name, documents));
         }
         stored.push((CHECKPOINTS.to_owned(), checkpoints));
-        Ok(Self { store, instant: number(at), stored, beside: beside.to_owned() })
+        Ok(Self { store, instant: number(at), stored, directory: directory.to_owned() })
     }
 }
 
-impl Frozen for Copy {
+impl Snapshot for Copy {
     type Store = Memory;
 
     fn store(&self) -> &Memory {
@@ -67,7 +67,7 @@ impl Frozen for Copy {
         if !keep {
             return Ok(());
         }
-        let path = self.beside.join(format!("at-{}.json", self.instant));
+        let path = self.directory.join(format!("at-{}.json", self.instant));
         let failed = |error: std::io::Error| {
             Error::new(Kind::Store, format!("writing {}", path.display())).with_source(error)
         };
@@ -115,7 +115,7 @@ async fn append(store: &Memory, events: &[Document]) -> Result<()> {
         let number = |field| event.get_i64(field).ok().and_then(|number| u64::try_from(number).ok());
         if (number("_id"), number("revision")) != (Some(bookmark.position.0), Some(bookmark.revision.0)) {
             return Err(wrong(&format!(
-                "it should be {bookmark}; there is a gap before it, or it is there twice"
+                "it should be {bookmark}; there is a gap before it, or it is a duplicate"
             )));
         }
     }

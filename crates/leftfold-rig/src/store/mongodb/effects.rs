@@ -22,7 +22,7 @@ impl Effects for Mongo {
     // In JSON this is larger than the maximum size of a document.
     const LARGE_BYTES: usize = 13_000_000;
 
-    async fn lay_out(&self) -> Result<()> {
+    async fn create_tables(&self) -> Result<()> {
         for name in [ITEMS, EFFECTS] {
             self.database().create_collection(name).await.map_err(away)?;
         }
@@ -108,7 +108,7 @@ impl Effects for Mongo {
 
 async fn begin<D>(ctx: &Context<D>) -> Result<ClientSession, HandlerError> {
     points::reached(points::BEGIN);
-    let store = ctx.store::<Mongo>().ok_or("it is another store")?;
+    let store = ctx.store::<Mongo>().ok_or("the run has another store")?;
     let mut session = store.database().client().start_session().await?;
     let begin = session.start_transaction().read_concern(ReadConcern::snapshot());
     begin.write_concern(WriteConcern::majority()).await?;
@@ -121,7 +121,7 @@ async fn complete<D: 'static>(
     mut session: ClientSession,
     mut effect: Effect,
 ) -> Result<(), HandlerError> {
-    let store = ctx.store::<Mongo>().ok_or("it is another store")?;
+    let store = ctx.store::<Mongo>().ok_or("the run has another store")?;
     let effects = store.database().collection::<Document>(EFFECTS);
     let same = doc! { "reaction": &effect.reaction, "document": &effect.document };
     effect.before = Some(effects.count_documents(same).session(&mut session).await?);

@@ -14,7 +14,7 @@ use mongodb::bson::{Document, Timestamp, doc};
 
 use self::copy::Copy;
 use self::servers::Servers;
-use super::{Place, Rigged};
+use super::{Place, TestedStore};
 use crate::points;
 use crate::role::Role::{Feeder, Operator, Planner, Producer, Runner, Worker};
 
@@ -47,15 +47,19 @@ pub(super) const PLACES: &[Place] = &[
     Place { name: "batch: new documents inserted, none updated", role: Worker, passes: &[INSERTED] },
     Place { name: "batch: all documents written", role: Worker, passes: &[WRITTEN] },
     Place { name: "batch: before the commit", role: Worker, passes: &[WRITTEN, COMMIT] },
-    Place { name: "batch: after the commit, before the answer", role: Worker, passes: &[WRITTEN, COMMITTED] },
-    Place { name: "claim: before it is made", role: Worker, passes: &[CLAIM] },
-    Place { name: "claim: made, before the answer", role: Worker, passes: &[CLAIMED] },
+    Place {
+        name: "batch: after the commit, before the response",
+        role: Worker,
+        passes: &[WRITTEN, COMMITTED],
+    },
+    Place { name: "claim: before its start", role: Worker, passes: &[CLAIM] },
+    Place { name: "claim: stored, before the response", role: Worker, passes: &[CLAIMED] },
     Place { name: "append: before the transaction", role: Producer, passes: &[APPEND] },
     Place { name: "append: head moved, no event inserted", role: Producer, passes: &[HEAD] },
     Place { name: "append: events inserted", role: Producer, passes: &[EVENTS] },
     Place { name: "append: before the commit", role: Producer, passes: &[EVENTS, COMMIT] },
     Place {
-        name: "append: after the commit, before the answer",
+        name: "append: after the commit, before the response",
         role: Producer,
         passes: &[EVENTS, COMMITTED],
     },
@@ -63,27 +67,27 @@ pub(super) const PLACES: &[Place] = &[
     Place { name: "settlement: events inserted, nothing held", role: Feeder, passes: &[EVENTS_SETTLED] },
     Place { name: "settlement: before the commit", role: Feeder, passes: &[SETTLED, COMMIT] },
     Place {
-        name: "settlement: after the commit, before the answer",
+        name: "settlement: after the commit, before the response",
         role: Feeder,
         passes: &[SETTLED, COMMITTED],
     },
-    Place { name: "mending: before the commit", role: Operator, passes: &[WRITTEN, COMMIT] },
+    Place { name: "repair: before the commit", role: Operator, passes: &[WRITTEN, COMMIT] },
     Place {
-        name: "mending: after the commit, before the answer",
+        name: "repair: after the commit, before the response",
         role: Operator,
         passes: &[WRITTEN, COMMITTED],
     },
     BEFORE_PLAN,
     Place { name: "plan: new tasks inserted, none updated", role: Planner, passes: &[FEED, TASKS_INSERTED] },
-    Place { name: "plan: tasks saved, before anybody is told", role: Planner, passes: &[FEED, TASKS] },
-    Place { name: "lease: taken, before the answer", role: Planner, passes: &[LEASE] },
-    Place { name: "place: put, before the answer", role: Planner, passes: &[PLACE] },
+    Place { name: "plan: tasks saved, before the wake-up", role: Planner, passes: &[FEED, TASKS] },
+    Place { name: "lease: taken, before the response", role: Planner, passes: &[LEASE] },
+    Place { name: "place: stored, before the response", role: Planner, passes: &[PLACE] },
     Place { name: "run: due tasks found, none claimed", role: Runner, passes: &[DUE] },
     Place { name: "run: tasks claimed, before any handler", role: Runner, passes: &[DUE, TASKS] },
-    Place { name: "run: before an effect outside of the store", role: Runner, passes: &[points::EFFECT] },
-    Place { name: "run: after an effect outside of the store", role: Runner, passes: &[points::EFFECTED] },
+    Place { name: "run: before an effect outside the store", role: Runner, passes: &[points::EFFECT] },
+    Place { name: "run: after an effect outside the store", role: Runner, passes: &[points::EFFECTED] },
     Place {
-        name: "finish: tasks saved, before the answer",
+        name: "finish: tasks saved, before the response",
         role: Runner,
         passes: &[points::EFFECTED, TASKS],
     },
@@ -97,9 +101,9 @@ pub(super) const PLACES: &[Place] = &[
 pub(super) const BEFORE_PLAN: Place =
     Place { name: "plan: changes read, nothing planned", role: Planner, passes: &[FEED] };
 
-impl Rigged for Mongo {
-    type Ground = Servers;
-    type Frozen = Copy;
+impl TestedStore for Mongo {
+    type Environment = Servers;
+    type Snapshot = Copy;
 
     const AWAY: Duration = Duration::from_secs(20);
     const LOCKS: bool = false;
@@ -137,9 +141,9 @@ impl Rigged for Mongo {
 
     async fn damage(&self) -> Result<Option<String>> {
         for name in copy::collections()? {
-            let said = self.database().run_command(doc! { "validate": &name }).await.map_err(away)?;
-            if !said.get_bool("valid").unwrap_or(false) {
-                return Ok(Some(format!("{name}: {said}")));
+            let found = self.database().run_command(doc! { "validate": &name }).await.map_err(away)?;
+            if !found.get_bool("valid").unwrap_or(false) {
+                return Ok(Some(format!("{name}: {found}")));
             }
         }
         Ok(None)
@@ -152,14 +156,14 @@ async fn read(database: &Database, name: &str, at: Option<Timestamp>) -> Result<
     let mut concern = doc! { "level": "snapshot" };
     concern.extend(at.map(|at| ("atClusterTime".to_owned(), at.into())));
     let all = doc! { "find": name, "sort": { "_id": 1 }, "batchSize": 1_000_000, "readConcern": concern };
-    let mut said = database.run_command(all).await.map_err(away)?;
-    let strange = || Error::new(Kind::Store, format!("reading {name} at an instant: a strange answer"));
-    let cursor = said.get_document_mut("cursor").map_err(|_| strange())?;
+    let mut response = database.run_command(all).await.map_err(away)?;
+    let strange = || Error::new(Kind::Store, format!("reading {name} at an instant: unexpected response"));
+    let cursor = response.get_document_mut("cursor").map_err(|_| strange())?;
     let at = cursor.get_timestamp("atClusterTime").map_err(|_| strange())?;
     if cursor.get_i64("id").is_ok_and(|more| more != 0) {
         return Err(Error::new(
             Kind::Store,
-            format!("reading {name} at an instant: it is too long for one answer"),
+            format!("reading {name} at an instant: it is too large for one response"),
         ));
     }
     let documents = cursor.get_array_mut("firstBatch").map_err(|_| strange())?.drain(..);
@@ -175,7 +179,7 @@ fn number(at: Timestamp) -> u64 {
 /// Treats every error of the driver as an unavailable server. The caller reports an error that
 /// persists.
 fn away(error: mongodb::error::Error) -> Error {
-    Error::new(Kind::Unavailable, "looking into the store beside its workers").with_source(error)
+    Error::new(Kind::Unavailable, "using the store with a separate connection").with_source(error)
 }
 
 fn text<'a>(document: &'a Document, field: &str) -> Result<&'a str> {

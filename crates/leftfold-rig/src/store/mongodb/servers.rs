@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::copy::Copy;
 use crate::failure::Failure;
-use crate::store::{Frozen as _, Ground, Rigged as _};
+use crate::store::{Environment, Snapshot as _, TestedStore as _};
 
 const MEMBERS: usize = 3;
 
@@ -20,8 +20,8 @@ pub(crate) struct Servers {
     returning: Mutex<Option<JoinHandle<Result<(), leftfold_testbed::Error>>>>,
 }
 
-impl Ground for Servers {
-    async fn lay() -> Result<Self, Failure> {
+impl Environment for Servers {
+    async fn create() -> Result<Self, Failure> {
         let server = Server::replica_set(MEMBERS).await?;
         Ok(Self { server: Arc::new(server), returning: Mutex::new(None) })
     }
@@ -49,7 +49,7 @@ impl Ground for Servers {
     async fn settle(&self) -> Result<(), Failure> {
         let returning = self.returning.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(returning) = returning else { return Ok(()) };
-        let back = returning.await.map_err(|error| Failure::rig("starting a server again", error))?;
+        let back = returning.await.map_err(|error| Failure::rig("restarting a server", error))?;
         Ok(back?)
     }
 

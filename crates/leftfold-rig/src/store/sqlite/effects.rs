@@ -21,7 +21,7 @@ use crate::store::effects::{EFFECTS, Effects};
 impl Effects for Sqlite {
     const LARGE_BYTES: usize = 2_000_000;
 
-    async fn lay_out(&self) -> Result<()> {
+    async fn create_tables(&self) -> Result<()> {
         let tables = format!(
             "CREATE TABLE {ITEMS} (id TEXT PRIMARY KEY, body TEXT);
              CREATE TABLE {EFFECTS} (reaction TEXT, document TEXT, effect TEXT);
@@ -127,7 +127,7 @@ where
     D: 'static,
     T: Serialize + 'static,
 {
-    let path = ctx.store::<Sqlite>().ok_or("it is another store")?.path().to_owned();
+    let path = ctx.store::<Sqlite>().ok_or("the run has another store")?.path().to_owned();
     let done = tokio::task::spawn_blocking(move || -> Result<(), HandlerError> {
         points::reached(points::BEGIN);
         let mut file = Connection::open(path)?;
@@ -162,7 +162,7 @@ async fn write(
 ) -> Result<()> {
     let path = path.to_owned();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        Error::new(Kind::Store, format!("writing to the store beside its workers: {error}"))
+        Error::new(Kind::Store, format!("writing to the store with a separate connection: {error}"))
     };
     let done = tokio::task::spawn_blocking(move || {
         let file = Connection::open(&path)?;

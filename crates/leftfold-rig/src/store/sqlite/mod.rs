@@ -10,7 +10,7 @@ use leftfold_sqlite::Sqlite;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-use super::{Frozen, Ground, Place, Rigged};
+use super::{Environment, Place, Snapshot, TestedStore};
 use crate::failure::Failure;
 use crate::points;
 use crate::role::Role::{Feeder, Operator, Planner, Producer, Runner, Worker};
@@ -48,40 +48,40 @@ pub(super) const PLACES: &[Place] = &[
     Place { name: "batch: some documents written", role: Worker, passes: &[DOCUMENT] },
     Place { name: "batch: all documents written", role: Worker, passes: &[DOCUMENTS] },
     Place { name: "batch: before COMMIT", role: Worker, passes: &[DOCUMENTS, COMMIT] },
-    Place { name: "batch: after COMMIT, before the answer", role: Worker, passes: &[DOCUMENTS, COMMITTED] },
-    Place { name: "claim: before it is made", role: Worker, passes: &[CLAIM] },
+    Place { name: "batch: after COMMIT, before the response", role: Worker, passes: &[DOCUMENTS, COMMITTED] },
+    Place { name: "claim: before its start", role: Worker, passes: &[CLAIM] },
     Place { name: "claim: before COMMIT", role: Worker, passes: &[CLAIMED, COMMIT] },
-    Place { name: "claim: after COMMIT, before the answer", role: Worker, passes: &[CLAIMED, COMMITTED] },
+    Place { name: "claim: after COMMIT, before the response", role: Worker, passes: &[CLAIMED, COMMITTED] },
     Place { name: "append: before BEGIN", role: Producer, passes: &[BEGIN] },
     Place { name: "append: some events inserted", role: Producer, passes: &[EVENT] },
     Place { name: "append: before COMMIT", role: Producer, passes: &[EVENTS, COMMIT] },
-    Place { name: "append: after COMMIT, before the answer", role: Producer, passes: &[EVENTS, COMMITTED] },
-    Place { name: "settlement: before it is made", role: Feeder, passes: &[SETTLE] },
+    Place { name: "append: after COMMIT, before the response", role: Producer, passes: &[EVENTS, COMMITTED] },
+    Place { name: "settlement: before its start", role: Feeder, passes: &[SETTLE] },
     Place { name: "settlement: events inserted, nothing held", role: Feeder, passes: &[EVENTS_SETTLED] },
     Place { name: "settlement: before COMMIT", role: Feeder, passes: &[SETTLED, COMMIT] },
     Place {
-        name: "settlement: after COMMIT, before the answer",
+        name: "settlement: after COMMIT, before the response",
         role: Feeder,
         passes: &[SETTLED, COMMITTED],
     },
-    Place { name: "mending: before COMMIT", role: Operator, passes: &[DOCUMENTS, COMMIT] },
+    Place { name: "repair: before COMMIT", role: Operator, passes: &[DOCUMENTS, COMMIT] },
     Place {
-        name: "mending: after COMMIT, before the answer",
+        name: "repair: after COMMIT, before the response",
         role: Operator,
         passes: &[DOCUMENTS, COMMITTED],
     },
-    Place { name: "following: triggers made, before COMMIT", role: Planner, passes: &[FOLLOWED, COMMIT] },
+    Place { name: "following: triggers created, before COMMIT", role: Planner, passes: &[FOLLOWED, COMMIT] },
     BEFORE_PLAN,
     Place { name: "plan: some tasks saved", role: Planner, passes: &[FEED, TASK] },
     Place { name: "plan: tasks saved, before COMMIT", role: Planner, passes: &[FEED, TASKS, COMMIT] },
     Place {
-        name: "plan: after COMMIT, before anybody is told",
+        name: "plan: after COMMIT, before the wake-up",
         role: Planner,
         passes: &[FEED, TASKS, COMMITTED],
     },
     Place { name: "lease: taken, before COMMIT", role: Planner, passes: &[LEASE, COMMIT] },
-    Place { name: "place: put, before COMMIT", role: Planner, passes: &[PLACE, COMMIT] },
-    Place { name: "place: after COMMIT, before the answer", role: Planner, passes: &[PLACE, COMMITTED] },
+    Place { name: "place: stored, before COMMIT", role: Planner, passes: &[PLACE, COMMIT] },
+    Place { name: "place: after COMMIT, before the response", role: Planner, passes: &[PLACE, COMMITTED] },
     Place { name: "run: some tasks claimed", role: Runner, passes: &[DUE, TASK] },
     Place { name: "run: tasks claimed, before COMMIT", role: Runner, passes: &[DUE, TASKS, COMMIT] },
     Place {
@@ -89,8 +89,8 @@ pub(super) const PLACES: &[Place] = &[
         role: Runner,
         passes: &[DUE, TASKS, COMMITTED],
     },
-    Place { name: "run: before an effect outside of the store", role: Runner, passes: &[points::EFFECT] },
-    Place { name: "run: after an effect outside of the store", role: Runner, passes: &[points::EFFECTED] },
+    Place { name: "run: before an effect outside the store", role: Runner, passes: &[points::EFFECT] },
+    Place { name: "run: after an effect outside the store", role: Runner, passes: &[points::EFFECTED] },
     Place { name: "finish: before COMMIT", role: Runner, passes: &[points::EFFECTED, TASKS, COMMIT] },
     Place { name: "finish: after COMMIT", role: Runner, passes: &[points::EFFECTED, TASKS, COMMITTED] },
     Place { name: "handler: before BEGIN", role: Runner, passes: &[points::BEGIN] },
@@ -106,8 +106,8 @@ pub(super) const BEFORE_PLAN: Place =
 /// The environment of files, which is empty.
 pub(crate) struct Files;
 
-impl Ground for Files {
-    async fn lay() -> Result<Self, Failure> {
+impl Environment for Files {
+    async fn create() -> Result<Self, Failure> {
         Ok(Self)
     }
 
@@ -136,9 +136,9 @@ impl Ground for Files {
     }
 }
 
-impl Rigged for Sqlite {
-    type Ground = Files;
-    type Frozen = Copy;
+impl TestedStore for Sqlite {
+    type Environment = Files;
+    type Snapshot = Copy;
 
     const AWAY: Duration = Duration::ZERO;
     const LOCKS: bool = true;
@@ -169,7 +169,7 @@ impl Rigged for Sqlite {
 
     async fn snapshot(&self, beside: &Path) -> Result<Copy> {
         let failed = |error| {
-            Error::new(Kind::Store, "copying the store: no directory could be made").with_source(error)
+            Error::new(Kind::Store, "copying the store: could not create a directory").with_source(error)
         };
         let directory = tempfile::Builder::new().prefix("snapshot-").tempdir_in(beside).map_err(failed)?;
         let path = directory.path().join(FILE);
@@ -195,7 +195,7 @@ pub(crate) struct Copy {
     directory: TempDir,
 }
 
-impl Frozen for Copy {
+impl Snapshot for Copy {
     type Store = Sqlite;
 
     fn store(&self) -> &Sqlite {
@@ -224,7 +224,7 @@ async fn read<T: Send + 'static>(
 ) -> Result<T> {
     let path = path.to_owned();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        Error::new(Kind::Store, format!("looking into the store beside its workers: {error}"))
+        Error::new(Kind::Store, format!("reading from the store with a separate connection: {error}"))
     };
     let done = tokio::task::spawn_blocking(move || {
         let file = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;

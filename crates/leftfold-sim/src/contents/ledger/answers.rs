@@ -42,32 +42,32 @@ impl Ledger {
         let mut wrong = Vec::new();
         let mut told = |is_wrong: bool, what: &str| {
             if is_wrong {
-                wrong.push(format!("I11: call {call} was told {answer:?} of {id}, {what}"));
+                wrong.push(format!("I11: the response to call {call} for {id} is {answer:?}, {what}"));
             }
         };
         let mut happened = None;
         match answer {
             WriteAnswer::Applied(version) => {
-                told(!has_written, "and did not write it");
-                told(Some(*version) != made, "which is not the version of that");
+                told(!has_written, "and the call did not write it");
+                told(Some(*version) != made, "which has the wrong version");
             }
             WriteAnswer::AlreadyApplied(version) => {
                 happened = Some(Sometimes::Already);
-                told(!state.was(call, id, |body| body == to.as_ref()), "which it was not");
-                told(is_certain && has_written, "and has written it");
-                told(Some(*version) != made, "which is not the version of that");
+                told(!state.was(call, id, |body| body == to.as_ref()), "which was never its content");
+                told(is_certain && has_written, "and the call wrote it");
+                told(Some(*version) != made, "which has the wrong version");
             }
             WriteAnswer::Conflict(found) => {
                 happened = Some(Sometimes::Conflict);
                 let is = found.as_ref().and_then(|found| value(&found.document));
-                told(!state.was(call, id, |body| body == is.as_ref()), "which it was not");
-                told(is == *to, "which is what it was to be");
-                told(is == *from, "which is what it was made from");
-                told(is_certain && has_written, "and has written it");
+                told(!state.was(call, id, |body| body == is.as_ref()), "which was never its content");
+                told(is == *to, "which is the new content");
+                told(is == *from, "which is the expected content");
+                told(is_certain && has_written, "and the call wrote it");
                 let found = found.as_ref().map(|found| found.version);
-                told(found != version(is.as_ref()), "which is not the version of that");
+                told(found != version(is.as_ref()), "which has the wrong version");
             }
-            WriteAnswer::Impossible(_) => told(true, "which any document could be"),
+            WriteAnswer::Impossible(_) => told(true, "which a write can't be"),
         }
         if let Some(happened) = happened {
             state.sometimes[happened as usize] += 1;
@@ -87,10 +87,10 @@ impl Ledger {
         let mut wrong = Vec::new();
         if !(of.is_misled && is.is_none() || state.was(call, id, |body| body == is.as_ref())) {
             let is = shown(is.as_ref());
-            wrong.push(format!("I11: call {call} was told that it made {id} {is}, which it was not"));
+            wrong.push(format!("I11: the response to call {call} is that {id} is {is}, which it never was"));
         }
         if is.is_some() && !of.wrote(id) {
-            wrong.push(format!("I11: call {call} was told that it changed {id}, and did not"));
+            wrong.push(format!("I11: the response to call {call} is that it changed {id}, and it did not"));
         }
         wrong
     }
@@ -106,10 +106,10 @@ impl Ledger {
         let is = found.and_then(|found| value(&found.document));
         let mut wrong = Vec::new();
         if !state.calls[call].is_misled && !state.was(call, id, |body| body == is.as_ref()) {
-            wrong.push(format!("I11: call {call} read {id} as {}, which it was not", shown(is.as_ref())));
+            wrong.push(format!("I11: call {call} read {id} as {}, which it never was", shown(is.as_ref())));
         }
         if found.map(|found| found.version) != version(is.as_ref()) {
-            wrong.push(format!("I11: call {call} read {id} with a version that is not its own"));
+            wrong.push(format!("I11: call {call} read {id} with the wrong version"));
         }
         wrong
     }
@@ -138,13 +138,13 @@ impl Ledger {
                 (state.was(call, id, is_impossible), Some(Sometimes::Impossible))
             }
         };
-        let told = format!("I11: call {call} was told {answer:?} of operation {number} on {id}");
+        let told = format!("I11: the response to operation {number} of call {call} on {id} is {answer:?}");
         let mut wrong = Vec::new();
         if !is_true {
-            wrong.push(format!("{told}, which is not so"));
+            wrong.push(format!("{told}, which is false"));
         }
         if *answer != Operated::Applied && of.doubts == 0 && has_applied {
-            wrong.push(format!("{told}, and has applied it"));
+            wrong.push(format!("{told}, and the call applied it"));
         }
         let known = (id.clone(), number);
         if matches!(answer, Operated::Applied | Operated::AlreadyApplied) {
@@ -166,13 +166,13 @@ impl Ledger {
         let is_refused = error.kind() == Kind::Invalid;
         let is_overtaken = error.is_conflict() && changes > of.began;
         if of.is_calm && !is_refused && !is_overtaken {
-            wrong.push(format!("I10: call {call} failed, and nothing goes wrong: {error}"));
+            wrong.push(format!("I10: call {call} failed without faults: {error}"));
         }
         if error.is_unknown() && of.doubts == 0 && of.effects.is_empty() {
-            wrong.push(format!("I11: call {call} was told that it can't be told, and it can: {error}"));
+            wrong.push(format!("I11: call {call} failed as unknown, and its outcome is known: {error}"));
         }
         if is_refused && of.doubts == 0 && !of.effects.is_empty() {
-            wrong.push(format!("I11: call {call} was refused, and has changed something: {error}"));
+            wrong.push(format!("I11: call {call} was rejected, and changed something: {error}"));
         }
         wrong
     }
@@ -184,6 +184,8 @@ impl Call {
     pub(super) fn denied(&self, call: CallId) -> Option<String> {
         let kind = self.failed.filter(|kind| matches!(kind, Kind::Unavailable | Kind::Conflict))?;
         let (id, _) = self.effects.first()?;
-        Some(format!("I11: call {call} failed as {kind:?}, which is to write nothing, and has changed {id}"))
+        Some(format!(
+            "I11: call {call} failed as {kind:?}, which means that nothing was written, and it changed {id}"
+        ))
     }
 }

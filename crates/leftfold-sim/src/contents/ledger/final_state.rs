@@ -26,13 +26,13 @@ impl Ledger {
             let is = truth.get(id).and_then(Option::as_ref);
             if is != history.body() {
                 let (is, was) = (shown(is), shown(history.body()));
-                wrong.push(format!("I14: {id} is {is} in the end, and was made {was}"));
+                wrong.push(format!("I14: {id} is {is} in the end, and was last written as {was}"));
             }
         }
         let sheet = truth.get(kept).cloned().flatten().and_then(|is| serde_json::from_value(is).ok());
         match sheet {
             Some(sheet) => wrong.extend(state.counts(kept, &sheet)),
-            None => wrong.push(format!("I14: {kept} is not there in the end, and nobody deleted it")),
+            None => wrong.push(format!("I14: {kept} is missing in the end, and was never deleted")),
         }
         wrong
     }
@@ -66,11 +66,14 @@ impl State {
         }
         let sum: i64 = pushed.iter().filter_map(|number| amounts.get(number)).sum();
         if sum != sheet.count {
-            wrong.push(format!("I15: {kept} counts {}, and its operations come to {sum}", sheet.count));
+            wrong.push(format!(
+                "I15: the count of {kept} is {}, and its operations add up to {sum}",
+                sheet.count
+            ));
         }
         for (id, number) in self.calls.iter().flat_map(|call| &call.known) {
             if id == kept && amounts.contains_key(number) && pushed.binary_search(number).is_err() {
-                wrong.push(format!("I15: operation {number} is not in {kept}, and was said to be applied"));
+                wrong.push(format!("I15: operation {number} was reported as applied, and is not in {kept}"));
             }
         }
         for (call, of) in self.calls.iter().enumerate() {

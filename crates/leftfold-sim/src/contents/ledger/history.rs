@@ -64,14 +64,20 @@ impl History {
         };
         if !of.wanted.iter().any(is_wanted) {
             let (before, after) = (shown(before), shown(after));
-            wrong.push(format!("I14: call {call} made {id} {after}, and was not to make that of {before}"));
+            wrong.push(format!(
+                "I14: call {call} wrote {id} as {after}, which it should not compute from {before}"
+            ));
         }
         let times = of.effects.iter().filter(|(one, _)| one == id).count() as u64;
         if times > of.doubts {
-            wrong.push(format!("I14: call {call} wrote {id} {} times, with {} doubts", times + 1, of.doubts));
+            wrong.push(format!(
+                "I14: call {call} wrote {id} {} times, with {} unknown outcomes",
+                times + 1,
+                of.doubts
+            ));
         }
         if self.states.last().is_some_and(|was| was.by == call) {
-            wrong.push(format!("I14: call {call} wrote {id} twice, and nobody else did in between"));
+            wrong.push(format!("I14: call {call} wrote {id} twice, without another write in between"));
         }
         wrong
     }
@@ -87,15 +93,15 @@ impl History {
         let (number, mut wrong) = (operation.id().get(), Vec::new());
         let what = format!("call {call} applied operation {number} to {id}");
         let Some((before, applied)) = self.body().zip(self.lives.last()) else {
-            return vec![format!("I15: {what}, which is not there")];
+            return vec![format!("I15: {what}, which does not exist")];
         };
         if applied.contains(&number) {
             wrong.push(format!("I15: {what} for the second time"));
         } else if higher(applied, number) >= REMEMBERED {
-            wrong.push(format!("I15: {what}, of which nobody can tell whether it was applied before"));
+            wrong.push(format!("I15: {what}, although it is too old to be known as new"));
         }
         if naive::operated(before, operation).as_ref() != after {
-            wrong.push(format!("I15: {what}, which was {before}, and made it {}", shown(after)));
+            wrong.push(format!("I15: {what}, and changed {before} to {}", shown(after)));
         }
         wrong
     }
@@ -108,5 +114,5 @@ pub(super) fn higher(applied: &BTreeSet<u64>, number: u64) -> usize {
 
 /// Formats a document for a message.
 pub(super) fn shown(body: Option<&Value>) -> String {
-    body.map_or_else(|| "not there".to_owned(), Value::to_string)
+    body.map_or_else(|| "missing".to_owned(), Value::to_string)
 }

@@ -3,14 +3,14 @@
 /// Things that happen in some runs.
 pub(crate) const SOMETIMES: [&str; 10] = [
     "writes of content that conflict",
-    "contents that were there already",
+    "contents already written",
     "contents deleted",
-    "changes made anew",
-    "changes made twice, as nobody could tell",
-    "operations that were applied already",
+    "changes retried",
+    "changes written twice after an unknown outcome",
+    "operations already applied",
     "operations that are too old",
-    "operations on nothing",
-    "operations that are impossible",
+    "operations on missing documents",
+    "impossible operations",
     "writers that died",
 ];
 

@@ -23,21 +23,21 @@ impl State {
         let holdup = self.holdups.get(&before.key.reaction).cloned().unwrap_or_default();
         if let Some(offered) = offered {
             if holdup.paused.is_some_and(|paused| offered > paused) {
-                wrong.push(format!("I13: {what} was claimed though it is paused"));
+                wrong.push(format!("I13: {what} was claimed although it is paused"));
             }
             // A node knows the store's time to a tenth of a second.
             let is_held_up = |(from, until)| offered > from && offered + Duration::from_millis(100) < until;
             if holdup.throttled.is_some_and(is_held_up) {
-                wrong.push(format!("I13: {what} was claimed though it is held up"));
+                wrong.push(format!("I13: {what} was claimed although it is throttled"));
             }
         } else {
-            wrong.push(format!("I13: {what} was claimed, and was not due"));
+            wrong.push(format!("I13: {what} was claimed although it was not due"));
         }
         let code = self.nodes.get(by).map_or(0, |node| node.code);
         let generation = before.generation;
         let attempts = self.attempts;
         if before.state != Is::Pending {
-            wrong.push(format!("I12: {what} was claimed, and {:?} has it", before.owner));
+            wrong.push(format!("I12: {what} was claimed although {:?} has its claim", before.owner));
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
         let needs = known.needs.get(&generation).copied().unwrap_or(0);
@@ -68,7 +68,7 @@ impl State {
         let silent = renewed.and_then(|renewed| renewed.checked_sub(self.visibility));
         if !node.is_gone() && node.troubles_since(silent) < 2 {
             let (owner, epoch) = (node_of(before).unwrap_or_default(), before.epoch);
-            wrong.push(format!("I12: {owner} is well, and lost claim {epoch} of {what}"));
+            wrong.push(format!("I12: {owner} met no faults, and lost claim {epoch} of {what}"));
         }
     }
 
@@ -83,7 +83,7 @@ impl State {
         let claim = (before.key.clone(), before.epoch);
         let is_gone = self.nodes.get(owner).is_none_or(Node::is_gone);
         if counts && is_gone && before.excused < EXCUSES && self.company.contains(&claim) {
-            wrong.push(format!("I14: {what} was lost beside others, and that counts as an attempt"));
+            wrong.push(format!("I14: {what} was lost together with others, and that counts as an attempt"));
         }
         let was_alone = before.suspicion == Suspicion::Alone && before.state == Is::Running;
         if was_alone && !counts && after.excused == before.excused {
@@ -98,7 +98,7 @@ impl State {
                 renewed.is_some_and(|renewed| *since <= renewed + self.visibility) && *until > Instant::now()
             };
             if self.alive.get(owner).is_some_and(was_alive) {
-                wrong.push(format!("I14: {owner} said that it is alive, and {what} is suspected"));
+                wrong.push(format!("I14: {owner} sent heartbeats, and {what} is suspected"));
             }
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
@@ -132,7 +132,7 @@ impl State {
             self.lost(wrong, before, after, counts, &what);
         } else if node_of(before) != Some(by) {
             wrong.push(format!(
-                "I12: {by} ended claim {} of {what}, which {:?} has",
+                "I12: {by} ended claim {} of {what}, which belongs to {:?}",
                 before.epoch, before.owner
             ));
         }
@@ -145,11 +145,12 @@ impl State {
         match outcome {
             Some(Ended::Done) => {
                 if !known.succeeded.contains(&epoch) {
-                    wrong
-                        .push(format!("I12: claim {epoch} of {what} is done, and its handler never said so"));
+                    wrong.push(format!(
+                        "I12: claim {epoch} of {what} is done, and its handler did not succeed"
+                    ));
                 }
                 if is_booked && how == Wrote::Alone {
-                    wrong.push(format!("I4: claim {epoch} of {what} is done, and nothing was booked"));
+                    wrong.push(format!("I4: claim {epoch} of {what} is done, and has no effect"));
                 }
                 known.done.insert(generation);
             }
@@ -170,7 +171,7 @@ impl State {
             let forgiven = known.forgiven.get(&generation).copied().unwrap_or(0);
             if claims < attempts + forgiven {
                 wrong.push(format!(
-                    "I12: {what} was given up after {claims} claims, of which {forgiven} do not count"
+                    "I12: {what} was given up after {claims} claims, and {forgiven} of them do not count"
                 ));
             }
             counted = Some(Sometimes::Failed);

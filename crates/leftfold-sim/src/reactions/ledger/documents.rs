@@ -29,10 +29,11 @@ impl Ledger {
         });
         let mut wrong = Vec::new();
         if !was {
-            wrong.push(format!("I5: a handler read {id} as {found}, which it was not at that time"));
+            wrong
+                .push(format!("I5: a handler read {id} as {found}, which it was at no time during the read"));
         }
         if found.get("value") != Some(planned) {
-            wrong.push(format!("I5: a handler that was planned for {planned} was given {id} as {found}"));
+            wrong.push(format!("I5: a handler planned for {planned} read {id} as {found}"));
         }
         wrong
     }

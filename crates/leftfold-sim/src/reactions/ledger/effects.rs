@@ -55,10 +55,10 @@ impl Ledger {
             (&other.key, &other.watched, other.revision) == (&sent.key, &sent.watched, sent.revision)
         };
         if !others.iter().all(same) {
-            wrong.push(format!("I5: the key {id} names different causes"));
+            wrong.push(format!("I5: the key {id} has several causes"));
         }
         if others.iter().any(|other| other.epoch == sent.epoch) {
-            wrong.push(format!("I5: {id} was sent twice by one run"));
+            wrong.push(format!("I5: one run sent {id} twice"));
         }
         let retried = |sent: &Sent| state.tasks.get(&sent.key).is_some_and(|known| !known.retried.is_empty());
         // The same event or state must not have another key.
@@ -69,7 +69,7 @@ impl Ledger {
         };
         let other = state.sent.iter().find(|(other, all)| **other != id && all.iter().any(is_same));
         if let Some((other, _)) = other.filter(|_| !retried(&sent)) {
-            wrong.push(format!("I5: one cause is named {other} and {id}"));
+            wrong.push(format!("I5: one cause has the keys {other} and {id}"));
         }
         state.sent.entry(id).or_default().push(sent);
         wrong
@@ -82,11 +82,11 @@ impl Ledger {
         let Effect { key, idempotency_key: id, watched, revision } = &effect;
         let known = state.tasks.get(key).cloned().unwrap_or_default();
         if revision.is_none() && !state.was(&key.document, watched) {
-            wrong.push(format!("I4: {id} was booked for {watched}, which {} never was", key.document));
+            wrong.push(format!("I4: the effect {id} is for {watched}, which {} never was", key.document));
         }
         let others = state.effects.entry(id.clone()).or_default();
         if !others.is_empty() && known.retried.is_empty() {
-            wrong.push(format!("I4: {id} was booked twice"));
+            wrong.push(format!("I4: the effect {id} was recorded twice"));
         }
         others.push(effect);
         wrong

@@ -65,7 +65,7 @@ impl Ledger {
             let TaskKey { reaction, document } = &task.key;
             let epoch = task.epoch;
             return vec![format!(
-                "I12: {node}: claim {epoch} of {reaction}/{document} stands, and its run was cancelled"
+                "I12: {node}: claim {epoch} of {reaction}/{document} is valid, and its run was canceled"
             )];
         }
         Vec::new()

@@ -16,19 +16,19 @@ impl Ledger {
         for (other, holder) in &state.holding {
             if !state.nodes.get(holder).is_none_or(|holder| holder.was_troubled(LOCKED)) {
                 wrong.push(format!(
-                    "I13: {who} has the lock, and {holder} is well and has it as number {other}"
+                    "I13: {who} has the lock, and {holder} met no faults and has it as number {other}"
                 ));
             }
         }
         state.holding.insert(number, node.to_owned());
         if number <= asked_after {
             wrong.push(format!(
-                "I13: {who} has the lock's number {number}, and another had {asked_after} before"
+                "I13: {who} has the lock as number {number}, and an earlier holder had {asked_after}"
             ));
         }
         match state.locked.insert(number, who.to_owned()) {
             Some(other) if other != who => {
-                wrong.push(format!("I13: {who} and {other} have the lock with the number {number}"));
+                wrong.push(format!("I13: {who} and {other} both have the lock as number {number}"));
             }
             _ => {}
         }

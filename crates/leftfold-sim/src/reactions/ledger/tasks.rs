@@ -58,7 +58,7 @@ impl Ledger {
                 let known = state.tasks.entry(key.clone()).or_default();
                 if after.generation > 0 && known.done.contains(&after.generation) {
                     wrong.push(format!(
-                        "I5: {what} was forgotten, and its generation {} is used again",
+                        "I5: {what} was deleted, and its generation {} is used again",
                         after.generation
                     ));
                 }
@@ -81,7 +81,7 @@ impl State {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let is_claimed = |task: &Task| matches!(task.state, Is::Running | Is::Changed);
         if after.epoch < before.epoch || after.generation < before.generation {
-            wrong.push(format!("I12: {what} went back"));
+            wrong.push(format!("I12: the epoch or the generation of {what} fell"));
         }
         if is_claimed(before) && !is_claimed(after) {
             return self.ended(wrong, before, after, by, how);

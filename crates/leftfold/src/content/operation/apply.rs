@@ -97,7 +97,7 @@ impl FieldOperation {
 fn added(number: &Value, amount: Amount) -> Option<Value> {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "that is what becomes of integers among floating-point numbers"
+        reason = "an integer added to a floating-point number loses precision"
     )]
     let double = |number: i64| number as f64;
     let sum = match (number, amount) {

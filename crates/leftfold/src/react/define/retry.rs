@@ -1,11 +1,13 @@
-//! Retry policies of handlers, and schedules of recurring reactions.
+//! Retry policies of handlers.
 
 use std::time::Duration;
 
 use cronexpr::Crontab;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::every::crontab;
 use crate::error::Invalid;
+use crate::react::time::later;
 
 /// The retry policy of a handler.
 ///
@@ -122,7 +124,11 @@ impl Retry {
             return refuse("jitter of a retry policy", self.jitter.to_string(), "a share from 0 to 1");
         }
         if self.attempts == Some(0) {
-            return refuse("attempts of a retry policy", "0".to_owned(), "at least 1: the first one counts");
+            return refuse(
+                "attempts of a retry policy",
+                "0".to_owned(),
+                "at least 1, because the first attempt counts",
+            );
         }
         match &self.schedule {
             Schedule::Series(waits) if waits.is_empty() => {
@@ -133,7 +139,7 @@ impl Retry {
                 refuse(
                     "waits of a retry policy",
                     value,
-                    "more than nothing, and the first no longer than the most",
+                    "a first wait above zero, and no longer than the longest wait",
                 )
             }
             Schedule::Exponential { factor, .. } if !(1.0..=1_000.0).contains(factor) => {
@@ -151,13 +157,13 @@ impl Retry {
     }
 
     /// Returns the time of the next attempt after the last of `attempts` failed, or `None` if none
-    /// is left. `chance` is a random number from 0 to 1.
+    /// is left. `random` is a random number from 0 to 1.
     pub(crate) fn next(
         &self,
         attempts: u32,
         first_failed: Timestamp,
         now: Timestamp,
-        chance: f64,
+        random: f64,
     ) -> Option<Timestamp> {
         if self.is_spent(attempts, Some(first_failed), now) {
             return None;
@@ -178,82 +184,16 @@ impl Retry {
             }
             Schedule::Cron(times) => {
                 let next = times.find_next(now).ok()?.timestamp();
-                return Some(later(next, self.spread(Duration::from_mins(1), chance)));
+                return Some(later(next, self.spread(Duration::from_mins(1), random)));
             }
         };
-        Some(later(now, wait.saturating_sub(self.spread(wait, chance))))
+        Some(later(now, wait.saturating_sub(self.spread(wait, random))))
     }
 
     /// Returns the random part of a wait.
-    fn spread(&self, wait: Duration, chance: f64) -> Duration {
-        wait.mul_f64((self.jitter * chance).clamp(0.0, 1.0))
+    fn spread(&self, wait: Duration, random: f64) -> Duration {
+        wait.mul_f64((self.jitter * random).clamp(0.0, 1.0))
     }
-}
-
-/// The schedule of a recurring reaction.
-///
-/// ```
-/// use std::time::Duration;
-/// use leftfold::react::Every;
-///
-/// let often = Every::interval(Duration::from_mins(5))?;
-/// let at_night = Every::cron("0 3 * * * Europe/Vienna")?;
-/// # Ok::<(), leftfold::Invalid>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Every(Times);
-
-#[derive(Clone, Debug)]
-enum Times {
-    Interval(Duration),
-    Cron { times: Box<Crontab>, text: String },
-}
-
-impl Every {
-    /// Repeats this long after the last run; at least one millisecond.
-    pub fn interval(interval: Duration) -> Result<Self, Invalid> {
-        if interval < Duration::from_millis(1) {
-            return Err(Invalid::new("interval", &format!("{interval:?}"), "at least a millisecond"));
-        }
-        Ok(Self(Times::Interval(interval)))
-    }
-
-    /// Repeats at the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
-    pub fn cron(expression: &str) -> Result<Self, Invalid> {
-        let times = Box::new(crontab("cron expression", expression)?);
-        Ok(Self(Times::Cron { times, text: expression.to_owned() }))
-    }
-
-    /// Returns the next time after this one.
-    pub(crate) fn next(&self, after: Timestamp) -> Timestamp {
-        match &self.0 {
-            Times::Interval(interval) => later(after, *interval),
-            Times::Cron { times, .. } => {
-                times.find_next(after).map_or(Timestamp::MAX, |next| next.timestamp())
-            }
-        }
-    }
-
-    /// Returns a text that identifies the schedule.
-    pub(crate) fn text(&self) -> String {
-        match &self.0 {
-            Times::Interval(interval) => format!("{interval:?}"),
-            Times::Cron { text, .. } => text.clone(),
-        }
-    }
-}
-
-/// Parses a cron expression.
-pub(crate) fn crontab(field: &'static str, expression: &str) -> Result<Crontab, Invalid> {
-    cronexpr::parse_crontab(expression).map_err(|error| {
-        let expected = format!("five fields and a time zone, such as \"0 3 * * * UTC\": {error}");
-        Invalid::new(field, expression, expected)
-    })
-}
-
-/// Returns a time that is this much later, or the latest possible time on overflow.
-pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -263,8 +203,8 @@ mod tests {
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
     /// Returns the waits after each failure, in seconds.
-    fn waits(retry: &Retry, count: u32, chance: f64) -> Vec<Option<i64>> {
-        let next = |attempts| retry.next(attempts, NOW, NOW, chance);
+    fn waits(retry: &Retry, count: u32, random: f64) -> Vec<Option<i64>> {
+        let next = |attempts| retry.next(attempts, NOW, NOW, random);
         (1..=count).map(|attempts| next(attempts).map(|at| at.as_second() - NOW.as_second())).collect()
     }
 

@@ -6,25 +6,23 @@ use std::sync::Arc;
 
 use tokio::time::{sleep, timeout};
 
+use super::lease::{LEASE, RENEW};
 use crate::error::{Error, Kind, Result};
-use crate::event::{DocumentId, Event, Partition, Revision, StreamId};
+use crate::event::{DocumentId, Event, Partition};
+use crate::json::Json;
 use crate::log::Limit;
 use crate::mark::Mark;
 use crate::mutant;
 use crate::react::define::{Definition, Wanted};
-use crate::react::plan::planner::{LEASE, RENEW};
-use crate::react::reactor::shared::Shared;
+use crate::react::reactor::Shared;
 use crate::react::store::{ReactionStore, TaskChange};
 use crate::react::task::{Task, TaskKey};
 
+/// The maximum size of a page of the log.
 const PAGE: Limit = Limit { events: 1_000, bytes: 4 << 20 };
 
-fn place_name(definition: &Definition) -> String {
-    format!("events for {}", definition.name)
-}
-
 /// Follows the log for one reaction while this process has the lease, and stands by otherwise.
-pub(crate) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
+pub(crate) async fn follow_events<S: ReactionStore>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
     let name = place_name(&definition);
     let (shared, definition, name) = (&*shared, &*definition, &name);
     shared.while_leading(name, move |number| lead(shared, definition, name, number)).await;
@@ -32,7 +30,10 @@ pub(crate) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition:
 
 /// Stores the position from which a reaction handles events, unless it is stored already. That
 /// happens before the start completes, so that no later event is missed.
-pub(crate) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+pub(crate) async fn begin_events<S: ReactionStore>(
+    shared: &Shared<S>,
+    definition: &Definition,
+) -> Result<()> {
     mutant!(BeginLater => return Ok(()));
     let Some(wanted) = &definition.events else { return Ok(()) };
     let (store, name) = (&shared.store, place_name(definition));
@@ -42,8 +43,8 @@ pub(crate) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Def
             sleep(LEASE / 20).await;
             continue;
         };
-        let at = place(store, &name, wanted).await?;
-        note(store, &name, number, &at).await?;
+        let mark = place(store, &name, wanted).await?;
+        store_place(store, &name, number, &mark).await?;
     }
     Ok(())
 }
@@ -51,7 +52,7 @@ pub(crate) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Def
 /// Returns the place from which to continue in the log, or at which to begin.
 async fn place<S: ReactionStore>(store: &S, name: &str, wanted: &Wanted) -> Result<Mark> {
     match store.feed_place(name).await? {
-        Some(place) => mark(name, &place),
+        Some(place) => decode(name, &place),
         None if wanted.from_start => Ok(Mark::default()),
         None => store.heads().await,
     }
@@ -66,45 +67,49 @@ async fn lead<S: ReactionStore>(
 ) -> Result<()> {
     let Some(wanted) = &definition.events else { return Ok(()) };
     let store = &shared.store;
-    let mut at = place(store, name, wanted).await?;
-    if !note(store, name, number, &at).await? {
+    let mut mark = place(store, name, wanted).await?;
+    if !store_place(store, name, number, &mark).await? {
         return Ok(());
     }
     while !shared.is_stopping() {
         if store.take_lease(name, &shared.owner, LEASE).await? != Some(number) {
             return Ok(());
         }
-        let before = at.clone();
+        let before = mark.clone();
         for partition in (0..store.partitions()).map(Partition) {
-            let page = store.read(partition, at.position(partition), PAGE).await?;
-            let mut after = at.clone();
+            let page = store.read(partition, mark.position(partition), PAGE).await?;
+            let mut after = mark.clone();
             after.advance(&partition.into(), page.through.0);
-            mutant!(EventPlaceFirst => note(store, name, number, &after).await?);
+            mutant!(EventPlaceFirst => store_place(store, name, number, &after).await?);
             plan(shared, definition, wanted, &page.events).await?;
-            at = after;
+            mark = after;
         }
-        if at != before {
-            if !note(store, name, number, &at).await? {
+        if mark != before {
+            if !store_place(store, name, number, &mark).await? {
                 return Ok(());
             }
             continue;
         }
         tokio::select! { biased;
             () = shared.stopping() => return Ok(()),
-            grown = timeout(RENEW, store.grown(&at)) => grown.unwrap_or(Ok(()))?,
+            grown = timeout(RENEW, store.grown(&mark)) => grown.unwrap_or(Ok(()))?,
         }
     }
     Ok(())
 }
 
-fn mark(name: &str, place: &str) -> Result<Mark> {
+fn decode(name: &str, place: &str) -> Result<Mark> {
     serde_json::from_str(place).map_err(|error| {
-        Error::new(Kind::Format, format!("reading the place of {name}: {place:?} is none")).with_source(error)
+        let message = format!(
+            "reading the place of {name}: {place:?} is damaged, or of a newer version; upgrade leftfold"
+        );
+        Error::new(Kind::Format, message).with_source(error)
     })
 }
 
-async fn note<S: ReactionStore>(store: &S, name: &str, number: u64, at: &Mark) -> Result<bool> {
-    let place = crate::json::Json::of(at)?;
+/// Stores the place in the log. Returns whether this process still has the lease.
+async fn store_place<S: ReactionStore>(store: &S, name: &str, number: u64, mark: &Mark) -> Result<bool> {
+    let place = Json::of(mark)?;
     store.put_feed_place(name, number, Some(place.as_str().to_owned())).await
 }
 
@@ -136,10 +141,7 @@ async fn plan<S: ReactionStore>(
             let seen = task.as_ref().map(|task| task.version);
             let after =
                 Task::observe_events(task, &key(document), *found, &definition.rules, shared.moment());
-            changes.extend(after.map(|after| match seen {
-                Some(seen) => TaskChange::Update(seen, after),
-                None => TaskChange::Insert(after),
-            }));
+            changes.extend(after.map(|after| TaskChange::write(seen, after)));
         }
         let planned = changes.len() as u64;
         let refused = shared.store.save_tasks(changes).await?;
@@ -152,35 +154,16 @@ async fn plan<S: ReactionStore>(
     shared.wake().await
 }
 
-/// Returns the next wanted event of a task's stream, or `None` for reactions to documents.
-pub(crate) async fn next<S: ReactionStore>(
-    store: &S,
-    definition: &Definition,
-    task: &Task,
-) -> Result<Option<Event>> {
-    let (Some(wanted), Some(cursor)) = (&definition.events, task.cursor) else { return Ok(None) };
-    let stream = StreamId::new(&task.key.document)?;
-    let mut after = Revision(cursor.handled);
-    loop {
-        let page = store.read_stream(&stream, after, PAGE).await?;
-        let Some(last) = page.last().map(|event| event.revision) else {
-            let message = format!(
-                "looking for an event after revision {after} of {stream}: there is none, though it was planned"
-            );
-            return Err(Error::new(Kind::Unavailable, message));
-        };
-        if let Some(event) = page.into_iter().find(|event| wanted.kinds.contains(&event.kind)) {
-            return Ok(Some(event));
-        }
-        after = last;
-    }
-}
-
 /// Returns whether all events so far are planned.
 pub(crate) async fn is_caught_up<S: ReactionStore>(store: &S, definition: &Definition) -> Result<bool> {
     let name = place_name(definition);
     let Some(place) = store.feed_place(&name).await? else { return Ok(false) };
-    let (at, heads) = (mark(&name, &place)?, store.heads().await?);
-    let is_there = |partition| at.position(partition) >= heads.position(partition);
-    Ok((0..store.partitions()).map(Partition).all(is_there))
+    let (mark, heads) = (decode(&name, &place)?, store.heads().await?);
+    let is_planned = |partition| mark.position(partition) >= heads.position(partition);
+    Ok((0..store.partitions()).map(Partition).all(is_planned))
+}
+
+/// Returns the name under which the lease and the place of a reaction are stored.
+fn place_name(definition: &Definition) -> String {
+    format!("events for {}", definition.name)
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::clock::keep_time;
+use super::handle::ReactorHandle;
+use super::shared::{Shared, keep_waking};
 use crate::env::{Env, System, event_id};
 use crate::error::{Invalid, Result};
 use crate::react::define::Reaction;
-use crate::react::plan::events;
-use crate::react::plan::planner::{self, SWEEP_EVERY};
-use crate::react::reactor::ReactorHandle;
-use crate::react::reactor::shared::{self, Shared};
-use crate::react::run::runner;
+use crate::react::plan::{SWEEP_EVERY, begin_events, check_and_compare, follow, follow_events, register};
+use crate::react::run::run;
 use crate::react::store::{DocumentSource, ReactionStore};
 
 /// Configures the reactions on a store, and this process's share of the work.
@@ -36,7 +36,8 @@ use crate::react::store::{DocumentSource, ReactionStore};
 ///         Ok(())
 ///     });
 /// let reacting = Reactor::on(store.clone()).reaction(parcels).start().await?;
-/// store.write_plain(&ExternalCollection::new("orders")?, DocumentId::new("o-1")?, Some(Json::parse(r#"{"paid":true}"#)?));
+/// let order = Json::parse(r#"{"paid":true}"#)?;
+/// store.write_plain(&ExternalCollection::new("orders")?, DocumentId::new("o-1")?, Some(order));
 /// reacting.idle().await?;
 /// assert_eq!(reacting.counts().done, 1);
 /// reacting.stop(std::time::Duration::from_secs(5)).await;
@@ -118,7 +119,7 @@ impl<S: ReactionStore> Reactor<S> {
         let definitions = self.reactions.into_iter().map(|one| one.0).collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
         if let Some(twice) = definitions.iter().find(|one| !names.insert(one.name.clone())) {
-            return Err(Invalid::new("reaction", &twice.name, "each name once").into());
+            return Err(Invalid::new("reaction", &twice.name, "each reaction to have its own name").into());
         }
         let runs: Vec<_> = match &self.runs {
             None => definitions.clone(),
@@ -140,11 +141,11 @@ impl<S: ReactionStore> Reactor<S> {
         (shared.concurrency, shared.sweep_every) = (self.concurrency.max(1), self.sweep_every);
         let shared = Arc::new(shared);
         for definition in &shared.definitions {
-            planner::register(&shared, definition).await?;
+            register(&shared, definition).await?;
         }
         if self.plans {
             for definition in &shared.definitions {
-                events::begin(&shared, definition).await?;
+                begin_events(&shared, definition).await?;
             }
         }
         shared.refresh().await?;
@@ -167,18 +168,18 @@ impl<S: ReactionStore> Registration<S> {
         let mut planners = JoinSet::new();
         if plans {
             for on in places {
-                planners.spawn(planner::follow(Arc::clone(&shared), on));
+                planners.spawn(follow(Arc::clone(&shared), on));
             }
-            planners.spawn(planner::look_after(Arc::clone(&shared)));
+            planners.spawn(check_and_compare(Arc::clone(&shared)));
             for definition in shared.definitions.iter().filter(|one| one.events.is_some()) {
-                planners.spawn(events::follow(Arc::clone(&shared), Arc::clone(definition)));
+                planners.spawn(follow_events(Arc::clone(&shared), Arc::clone(definition)));
             }
         }
-        planners.spawn(shared::keep_time(Arc::clone(&shared)));
-        planners.spawn(shared::stir_when_asked(Arc::clone(&shared)));
+        planners.spawn(keep_time(Arc::clone(&shared)));
+        planners.spawn(keep_waking(Arc::clone(&shared)));
         let end = watch::Sender::new(None);
-        let runner = (!shared.runs.is_empty())
-            .then(|| tokio::spawn(runner::run(Arc::clone(&shared), end.subscribe())));
+        let runner =
+            (!shared.runs.is_empty()).then(|| tokio::spawn(run(Arc::clone(&shared), end.subscribe())));
         ReactorHandle::new(shared, planners, runner, end)
     }
 }

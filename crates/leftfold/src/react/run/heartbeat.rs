@@ -1,5 +1,5 @@
-//! The heartbeat of a worker: while it has claims, it periodically reports that it is alive. Others
-//! that find one of its claims lost can then tell whether its process has died.
+//! The heartbeat of a worker: while it has claims, it periodically reports that it is alive.
+//! Another worker that finds one of its claims lost can then tell whether its process has died.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Result;
-use crate::react::reactor::shared::Shared;
+use crate::react::reactor::Shared;
 use crate::react::store::ReactionStore;
 
 /// The maximum time for which a heartbeat is valid.
@@ -37,13 +37,13 @@ impl Heartbeat {
     }
 
     /// Begins to beat, because claims are about to be written.
-    pub(crate) fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.needed.notify_one();
     }
 
     /// Keeps the heartbeat for at least this long: claims may have been written that this worker
     /// does not run.
-    pub(crate) fn unsure_for(&self, time: Duration) {
+    pub(super) fn unsure_for(&self, time: Duration) {
         self.state().unsure_until = Some(Instant::now() + time);
         self.needed.notify_one();
     }
@@ -61,7 +61,7 @@ fn length<S: ReactionStore>(shared: &Shared<S>) -> Duration {
 }
 
 /// Sends heartbeats while they are needed.
-pub(crate) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(super) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let (heartbeat, length) = (&shared.heartbeat, length(&shared));
     loop {
         let is_needed = {
@@ -82,27 +82,27 @@ pub(crate) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
             state.seat.clone()
         };
         if let Err(error) = shared.store.beat(&shared.worker, length).await {
-            shared.failed(&error, "telling that this worker is alive");
+            shared.failed(&error, "sending the heartbeat");
         }
         if let Some(seat) = seat
             && let Err(error) = shared.store.take_lease(&seat, &shared.worker, MAX_LENGTH).await
         {
-            shared.failed(&error, "keeping the lease to run suspects");
+            shared.failed(&error, "renewing the lease to run suspects");
         }
     }
 }
 
 /// Ends the heartbeat of a worker that leaves no claims behind.
-pub(crate) async fn end<S: ReactionStore>(shared: &Shared<S>) {
+pub(super) async fn end<S: ReactionStore>(shared: &Shared<S>) {
     leave_seat(shared).await;
     let has_beaten = shared.heartbeat.state().last.is_some();
     if has_beaten && let Err(error) = shared.store.beat(&shared.worker, Duration::ZERO).await {
-        tracing::warn!(%error, "could not tell that this worker ends; others find out");
+        tracing::warn!(%error, "could not end the heartbeat; it expires");
     }
 }
 
 /// Takes one of the seats for workers that run suspects: at most half of the workers have one.
-pub(crate) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bool> {
+pub(super) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bool> {
     let mut living = shared.store.living().await?;
     living.insert(shared.worker.clone());
     for number in 0..(living.len() / 2).max(1) {
@@ -117,10 +117,10 @@ pub(crate) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bo
 }
 
 /// Gives the seat back, if this worker has one.
-pub(crate) async fn leave_seat<S: ReactionStore>(shared: &Shared<S>) {
+pub(super) async fn leave_seat<S: ReactionStore>(shared: &Shared<S>) {
     if let Some(seat) = shared.heartbeat.take_seat()
         && let Err(error) = shared.store.give_lease(&seat, &shared.worker).await
     {
-        tracing::warn!(%error, seat, "could not give back the lease to run suspects; it ends by itself");
+        tracing::warn!(%error, seat, "could not release the lease to run suspects; it expires");
     }
 }

@@ -13,52 +13,52 @@ const MOST: usize = 500;
 /// The approximate number of bytes of documents that are read at once.
 pub(crate) const BYTES: usize = 8 << 20;
 
-type Asked = (DocumentSource, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
+type Request = (DocumentSource, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
 
 /// Reads current documents, none older than its request.
 #[derive(Clone, Debug)]
-pub(crate) struct Loader(mpsc::Sender<Asked>);
+pub(crate) struct Loader(mpsc::Sender<Request>);
 
 impl Loader {
     /// Creates a loader that reads from a store until its last clone is dropped.
     pub(crate) fn on<S: ReactionStore>(store: S) -> Self {
-        let (ask, mut asked) = mpsc::channel::<Asked>(MOST);
+        let (requests, mut received) = mpsc::channel::<Request>(MOST);
         tokio::spawn(async move {
             let mut batch = Vec::new();
             loop {
                 // Yielding below lets more requests join the batch.
-                if asked.recv_many(&mut batch, MOST).await == 0 {
+                if received.recv_many(&mut batch, MOST).await == 0 {
                     return;
                 }
                 tokio::task::yield_now().await;
                 while batch.len() < MOST
-                    && let Ok(another) = asked.try_recv()
+                    && let Ok(another) = received.try_recv()
                 {
                     batch.push(another);
                 }
                 read(&store, std::mem::take(&mut batch)).await;
             }
         });
-        Self(ask)
+        Self(requests)
     }
 
     /// Returns the current document, if it exists.
     pub(crate) async fn load(&self, on: &DocumentSource, id: &DocumentId) -> Result<Option<FoundDocument>> {
         let (answer, answered) = oneshot::channel();
-        let stopped = || Error::new(Kind::Stopped, "reading a document: the reactor has ended");
+        let stopped = || Error::new(Kind::Stopped, "reading a document: the reactor has stopped");
         self.0.send((on.clone(), id.clone(), answer)).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
 
-async fn read<S: ReactionStore>(store: &S, batch: Vec<Asked>) {
+async fn read<S: ReactionStore>(store: &S, batch: Vec<Request>) {
     let mut by_place: BTreeMap<DocumentSource, Vec<(DocumentId, oneshot::Sender<_>)>> = BTreeMap::new();
     for (on, id, answer) in batch {
         by_place.entry(on).or_default().push((id, answer));
     }
-    for (on, asked) in by_place {
+    for (on, requests) in by_place {
         let mut waiting: BTreeMap<DocumentId, Vec<oneshot::Sender<_>>> = BTreeMap::new();
-        for (id, answer) in asked {
+        for (id, answer) in requests {
             waiting.entry(id).or_default().push(answer);
         }
         while !waiting.is_empty() {

@@ -23,7 +23,7 @@ const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The next step of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(super) enum Step {
     /// Claim tasks of this suspicion, at most this many.
     Claim(Suspicion, usize),
     /// Claim nothing before this time, or before a run has ended.
@@ -36,7 +36,7 @@ pub(crate) enum Step {
 
 /// Decides which tasks a runner claims.
 #[derive(Debug)]
-pub(crate) struct Quarantine {
+pub(super) struct Quarantine {
     phase: Phase,
     patience: Duration,
     /// The time until which the other tasks have their turn.
@@ -64,14 +64,14 @@ impl Default for Quarantine {
 impl Quarantine {
     /// Returns how long suspects must wait before they can have a turn. The other tasks have no
     /// turn while they have nothing to do.
-    pub(crate) fn wait(&self, now: Instant, is_idle: bool) -> Duration {
+    pub(super) fn wait(&self, now: Instant, is_idle: bool) -> Duration {
         let until = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         let rest = if is_idle { Duration::ZERO } else { until(self.rest_until) };
         rest.max(until(self.room_at))
     }
 
     /// Begins a turn of suspects of this level.
-    pub(crate) fn begin(&mut self, level: Suspicion, now: Instant) {
+    pub(super) fn begin(&mut self, level: Suspicion, now: Instant) {
         self.phase = Phase::Draining { level, since: now };
         mutant!(SuspectsAmongOthers => self.close(level, now, now));
     }
@@ -83,12 +83,12 @@ impl Quarantine {
     }
 
     /// Records that no further worker may run suspects now.
-    pub(crate) fn finds_no_room(&mut self, now: Instant) {
+    pub(super) fn finds_no_room(&mut self, now: Instant) {
         self.room_at = Some(now + NO_ROOM);
     }
 
     /// Returns the next step, if `running` tasks run in this process.
-    pub(crate) fn step(&mut self, running: usize, now: Instant) -> Step {
+    pub(super) fn step(&mut self, running: usize, now: Instant) -> Step {
         if let Phase::Draining { level, since } = self.phase {
             if running == 0 {
                 self.close(level, since, now);
@@ -119,7 +119,7 @@ impl Quarantine {
     }
 
     /// Ends the turn, because no more tasks of this level can be claimed.
-    pub(crate) fn end_turn(&mut self) {
+    pub(super) fn end_turn(&mut self) {
         if let Phase::Closed { is_over, .. } = &mut self.phase {
             *is_over = true;
         }

@@ -1,30 +1,29 @@
 //! Running: the runner claims due tasks, handles them and finishes them, many at a time.
 //!
 //! A claim is a change of the task that only one worker can make. That worker runs the handler and
-//! finishes the task if the claim still stands. If others have taken the claim over, the handler is
-//! cancelled, and its outcome is ignored.
+//! finishes the task if the claim still stands. If another worker has taken the claim over, the
+//! handler is cancelled, and its outcome is ignored.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::Instrument as _;
 
+use super::acquit::parole;
+use super::claim::claim;
+use super::finish::{FINISH, finish_all};
+use super::handle::handle;
+use super::heartbeat;
+use super::loader::Loader;
+use super::quarantine::{Quarantine, Step};
+use super::renew::{give_back, renew_all};
 use crate::error::Result;
 use crate::react::define::Definition;
-use crate::react::handler::Inner;
-use crate::react::plan::events;
-use crate::react::reactor::shared::{Hand, Shared};
-use crate::react::run::claim::{claim, give_back, parole, renew_all};
-use crate::react::run::finish::{FINISH, Finished, finish_all};
-use crate::react::run::heartbeat;
-use crate::react::run::loader::Loader;
-use crate::react::run::quarantine::{Quarantine, Step};
+use crate::react::reactor::Shared;
 use crate::react::store::ReactionStore;
-use crate::react::task::{RunOutcome, Suspicion, Task};
+use crate::react::task::{Suspicion, Task};
 
 /// The longest wait before looking again for due tasks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -50,7 +49,7 @@ pub(crate) async fn run<S: ReactionStore>(
     let mut handlers = JoinSet::new();
     let mut quarantine = Quarantine::default();
     let mut pauses = shared.pauses();
-    let mut stirs = u64::MAX;
+    let mut wakes = u64::MAX;
     loop {
         while handlers.try_join_next().is_some() {}
         if stop.borrow().is_some() {
@@ -71,7 +70,7 @@ pub(crate) async fn run<S: ReactionStore>(
             Err(error) => {
                 shared.failed(&error, "claiming tasks");
                 let pause = pauses.next().unwrap_or(LOOK_EVERY);
-                let _ = timeout(pause, told(&mut stop)).await;
+                let _ = timeout(pause, stopped(&mut stop)).await;
                 continue;
             }
         };
@@ -81,10 +80,10 @@ pub(crate) async fn run<S: ReactionStore>(
         }
         let freed = shared.running.freed.notified();
         tokio::select! { biased;
-            () = told(&mut stop) => {}
+            () = stopped(&mut stop) => {}
             () = freed => {}
-            stirred = shared.store.woken(stirs, wait) => match stirred {
-                Ok(number) => stirs = number,
+            woken = shared.store.woken(wakes, wait) => match woken {
+                Ok(number) => wakes = number,
                 Err(error) => {
                     shared.failed(&error, "waiting for tasks");
                     sleep(Duration::from_millis(500)).await;
@@ -154,107 +153,7 @@ async fn step<S: ReactionStore>(
 }
 
 /// Waits for the stop signal.
-async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
+async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
     // An error means that the sender is gone, which also means to stop.
     let _ = stop.wait_for(Option::is_some).await;
-}
-
-async fn handle<S: ReactionStore>(
-    shared: Arc<Shared<S>>,
-    definition: Arc<Definition>,
-    task: Task,
-    loader: Loader,
-    finish: mpsc::Sender<Finished>,
-) {
-    let (key, epoch) = (task.key.clone(), task.epoch);
-    let event = match events::next(&shared.store, &definition, &task).await {
-        Ok(event) => event,
-        Err(error) => {
-            let outcome = RunOutcome::Failed(error.to_string());
-            let (completes, unseen, took) = (false, false, Duration::ZERO);
-            let finished = Finished { key, epoch, outcome, completes, unseen, took };
-            let _ = finish.send(finished).await;
-            return;
-        }
-    };
-    let revision = event.as_ref().map(|event| event.revision.0);
-    let cancelled = {
-        let runs = shared.running.runs();
-        // If another run has replaced this one, the claim was lost before the run began.
-        runs.get(&key).filter(|held| held.task.epoch == epoch).map(|held| held.cancel.subscribe())
-    };
-    let Some(cancelled) = cancelled else { return };
-    let inner = Arc::new(Inner {
-        definition: Arc::clone(&definition),
-        task,
-        loader,
-        hands: Arc::new(Hand(Arc::clone(&shared))),
-        cancelled: cancelled.clone(),
-        owner: shared.owner.clone(),
-        stale: AtomicBool::new(false),
-        current: AtomicBool::new(false),
-        completes: AtomicBool::new(false),
-        deferred: Mutex::default(),
-        throttles: AtomicBool::new(false),
-        event,
-    });
-    let begun = Instant::now();
-    // A handler that panics or is aborted has failed.
-    let mut running = JoinSet::new();
-    let span = tracing::info_span!(
-        "task",
-        reaction = key.reaction,
-        document = %key.document,
-        epoch,
-        attempt = inner.task.attempts,
-    );
-    tracing::debug!(parent: &span, "begun");
-    running.spawn(definition.handle(Arc::clone(&inner)).instrument(span.clone()));
-    let mut lost = cancelled;
-    let said = tokio::select! { biased;
-        said = running.join_next() => said,
-        () = async { let _ = lost.wait_for(|lost| *lost).await; } => None,
-    };
-    let Some(said) = said else {
-        // Others have the claim. The handler was notified, and is aborted here. Until it has ended,
-        // it may still have effects.
-        tracing::warn!(parent: &span, "others have taken it over; its handler is ended");
-        running.shutdown().await;
-        shared.running.lose(&key, epoch);
-        shared.count(|counts| counts.lost += 1);
-        return;
-    };
-    let outcome = match said {
-        Ok(_) if inner.stale.load(Ordering::Relaxed) => RunOutcome::Stale,
-        Ok(Ok(())) => inner.takes_deferred().map_or_else(|| done(revision), RunOutcome::Deferred),
-        Ok(Err(error)) => RunOutcome::Failed(error.to_string()),
-        Err(error) if error.is_panic() => RunOutcome::Failed(panicked(error)),
-        Err(error) => RunOutcome::Failed(format!("the handler was ended: {error}")),
-    };
-    if inner.throttles.load(Ordering::Relaxed) {
-        shared.count(|counts| counts.throttled += 1);
-    }
-    let took = begun.elapsed();
-    match &outcome {
-        RunOutcome::Failed(error) => tracing::warn!(parent: &span, ?took, error, "failed"),
-        outcome => tracing::debug!(parent: &span, ?took, ?outcome, "ended"),
-    }
-    let completes = inner.completes.load(Ordering::Relaxed);
-    let unseen = definition.on.is_some() && !inner.current.load(Ordering::Relaxed);
-    shared.running.ends(&key, epoch);
-    let finished = Finished { key, epoch, outcome, completes, unseen, took };
-    // The receiver lives for as long as handlers run.
-    let _ = finish.send(finished).await;
-}
-
-/// Returns the outcome of a success: an event was handled, or a document.
-fn done(revision: Option<u64>) -> RunOutcome {
-    revision.map_or(RunOutcome::Done, RunOutcome::Handled)
-}
-
-fn panicked(error: tokio::task::JoinError) -> String {
-    let panic = error.into_panic();
-    let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    format!("the handler panicked: {said}")
 }

@@ -15,19 +15,19 @@ pub(crate) struct Running {
     /// The claims that were lost here, by task.
     lost: Mutex<BTreeMap<TaskKey, u64>>,
     /// Notifies when a run has ended.
-    pub(crate) freed: Notify,
+    pub(super) freed: Notify,
 }
 
-pub(crate) struct Held {
+pub(super) struct Held {
     /// The task as it was last written here.
-    pub(crate) task: Task,
-    pub(crate) cancel: watch::Sender<bool>,
+    pub(super) task: Task,
+    pub(super) cancel: watch::Sender<bool>,
     /// `true` if the handler has ended, but its outcome is not written yet.
-    pub(crate) ended: bool,
+    pub(super) ended: bool,
 }
 
 impl Running {
-    pub(crate) fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
+    pub(super) fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,18 +36,18 @@ impl Running {
     }
 
     /// Adds the run of a task that was just claimed.
-    pub(crate) fn begin(&self, task: &Task) {
+    pub(super) fn begin(&self, task: &Task) {
         let held = Held { task: task.clone(), cancel: watch::Sender::new(false), ended: false };
         self.runs().insert(task.key.clone(), held);
     }
 
     /// Returns the number of running handlers.
-    pub(crate) fn active(&self) -> usize {
+    pub(super) fn active(&self) -> usize {
         self.runs().values().filter(|held| !held.ended).count()
     }
 
     /// Records that a handler has ended: another one may begin while its outcome is written.
-    pub(crate) fn ends(&self, key: &TaskKey, epoch: u64) {
+    pub(super) fn ends(&self, key: &TaskKey, epoch: u64) {
         if let Some(held) = self.runs().get_mut(key).filter(|held| held.task.epoch == epoch) {
             held.ended = true;
         }
@@ -56,28 +56,35 @@ impl Running {
 
     /// Returns the task of this run, as it was last written here. Returns `None` if the task was
     /// claimed again meanwhile.
-    pub(crate) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
+    pub(super) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
         let task = self.runs().get(key)?.task.clone();
         mutant!(RunsMixedUp => return Some(task));
         (task.epoch == epoch).then_some(task)
     }
 
+    /// Returns the signal that the claim of this run is lost. Returns `None` if another run has
+    /// replaced this one.
+    pub(super) fn cancellation(&self, key: &TaskKey, epoch: u64) -> Option<watch::Receiver<bool>> {
+        let runs = self.runs();
+        runs.get(key).filter(|held| held.task.epoch == epoch).map(|held| held.cancel.subscribe())
+    }
+
     /// Updates the task of this run after it was read or written.
-    pub(crate) fn update(&self, task: &Task) {
+    pub(super) fn update(&self, task: &Task) {
         if let Some(held) = self.runs().get_mut(&task.key).filter(|held| held.task.epoch == task.epoch) {
             held.task = task.clone();
         }
     }
 
     /// Tells the handler of this run that its claim is lost.
-    pub(crate) fn cancel(&self, key: &TaskKey, epoch: u64) {
+    pub(super) fn cancel(&self, key: &TaskKey, epoch: u64) {
         if let Some(held) = self.runs().get(key).filter(|held| held.task.epoch == epoch) {
             held.cancel.send_replace(true);
         }
     }
 
     /// Removes a run that has ended.
-    pub(crate) fn release(&self, key: &TaskKey, epoch: u64) {
+    pub(super) fn release(&self, key: &TaskKey, epoch: u64) {
         mutant!(RunsMixedUp => self.runs().remove(key));
         {
             let mut runs = self.runs();
@@ -88,19 +95,19 @@ impl Running {
         self.freed.notify_one();
     }
 
-    /// Removes a run whose claim others have taken over.
-    pub(crate) fn lose(&self, key: &TaskKey, epoch: u64) {
+    /// Removes a run whose claim another worker has taken over.
+    pub(super) fn lose(&self, key: &TaskKey, epoch: u64) {
         self.release(key, epoch);
         self.lost().insert(key.clone(), epoch);
     }
 
     /// Takes the claims that were lost here, each with its epoch.
-    pub(crate) fn take_lost(&self) -> BTreeMap<TaskKey, u64> {
+    pub(super) fn take_lost(&self) -> BTreeMap<TaskKey, u64> {
         std::mem::take(&mut *self.lost())
     }
 
     /// Puts back lost claims, unless there are later ones of the same tasks.
-    pub(crate) fn keep_lost(&self, lost: BTreeMap<TaskKey, u64>) {
+    pub(super) fn keep_lost(&self, lost: BTreeMap<TaskKey, u64>) {
         let mut kept = self.lost();
         for (key, epoch) in lost {
             kept.entry(key).or_insert(epoch);

@@ -18,14 +18,16 @@ pub enum DocumentSource {
     /// The documents of a projection.
     Projection(Collection),
     /// The documents of a collection or table that any program writes to.
-    Plain(ExternalCollection),
+    #[serde(rename = "plain")]
+    External(ExternalCollection),
 }
 
 impl fmt::Display for DocumentSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Projection(collection) => collection.fmt(f),
-            Self::Plain(plain) => write!(f, "plain {}", plain.0),
+            // This text is part of stored names.
+            Self::External(collection) => write!(f, "plain {}", collection.0),
         }
     }
 }
@@ -62,8 +64,8 @@ impl TryFrom<String> for ExternalCollection {
 }
 
 impl From<ExternalCollection> for String {
-    fn from(plain: ExternalCollection) -> Self {
-        plain.0
+    fn from(collection: ExternalCollection) -> Self {
+        collection.0
     }
 }
 

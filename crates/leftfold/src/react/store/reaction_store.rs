@@ -83,7 +83,8 @@ pub trait ReactionStore: Log + Clone + Send + Sync + 'static {
     fn load_tasks(&self, keys: Vec<TaskKey>) -> impl Future<Output = Result<Vec<Task>>> + Send;
 
     /// Applies each change whose task still has the version from which it was computed. Returns the
-    /// keys of the others. After an error the outcome is unknown: read the tasks again.
+    /// keys of the changes that it did not apply. After an error the outcome is unknown: read the
+    /// tasks again.
     fn save_tasks(&self, changes: Vec<TaskChange>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
 
     /// Returns tasks that can be claimed now under the wanted suspicion ([`Task::waits_under`]), of

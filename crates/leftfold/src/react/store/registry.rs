@@ -19,12 +19,12 @@ pub struct Registered {
     pub definition: String,
     /// The latest version of its code.
     pub code: u32,
-    /// `true` if nobody may claim its tasks.
+    /// `true` if no worker may claim its tasks.
     pub paused: bool,
     /// The reason for the pause, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_because: Option<String>,
-    /// The time until which nobody may claim its tasks.
+    /// The time until which no worker may claim its tasks.
     pub throttled: Option<Timestamp>,
     /// The progress of a comparison of all documents; `None` if none is under way.
     pub comparing: Option<Comparing>,

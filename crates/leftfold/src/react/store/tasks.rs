@@ -20,6 +20,14 @@ pub enum TaskChange {
 }
 
 impl TaskChange {
+    /// Creates the write of a task that had version `seen` when it was read, or that did not exist.
+    pub(crate) fn write(seen: Option<u64>, task: Task) -> Self {
+        match seen {
+            Some(seen) => Self::Update(seen, task),
+            None => Self::Insert(task),
+        }
+    }
+
     /// Returns the key of the task.
     pub fn key(&self) -> &TaskKey {
         match self {

@@ -6,7 +6,7 @@ use super::record::{State, Task};
 use super::rules::{Rules, TaskMoment};
 use super::suspicion::Suspicion;
 use crate::mutant;
-use crate::react::define::later;
+use crate::react::time::later;
 
 impl Task {
     /// Returns whether the task can be claimed, now or later.

@@ -14,7 +14,7 @@ use crate::mutant;
 pub enum RunOutcome {
     /// The handler succeeded.
     Done,
-    /// The event with this revision is handled; others may follow.
+    /// The event with this revision is handled; more may follow.
     Handled(u64),
     /// The document is not what the task was planned for.
     Stale,
@@ -34,7 +34,7 @@ impl Task {
 
     #[expect(clippy::needless_pass_by_value, reason = "a run ends once")]
     fn ended(mut self, outcome: RunOutcome, rules: &Rules, moment: TaskMoment) -> Self {
-        let TaskMoment { now, version, chance } = moment;
+        let TaskMoment { now, version, random } = moment;
         self.version = version;
         let (ended, error) = match &outcome {
             RunOutcome::Done | RunOutcome::Handled(_) => (Ended::Done, None),
@@ -85,7 +85,7 @@ impl Task {
             }
             RunOutcome::Failed(_) => {
                 let first = *self.first_failed.get_or_insert(now);
-                match rules.retry.next(self.attempts, first, now, chance) {
+                match rules.retry.next(self.attempts, first, now, random) {
                     Some(at) => {
                         self.move_to(State::Pending, now);
                         self.due = Some(at);

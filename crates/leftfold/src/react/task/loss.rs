@@ -1,7 +1,7 @@
 //! Lost claims: the task becomes pending again, and perhaps a suspect.
 //!
 //! A claim that ends by itself is *lost*. Its task is first [reaped](Task::reap), and can then be
-//! claimed again. If the worker has died, the task may be what killed it: it becomes a suspect, and
+//! claimed again. If the worker has died, the task may have killed it: it becomes a suspect, and
 //! suspects run only among suspects, in ever smaller groups. A loss counts as an attempt only where
 //! the task ran alone, because only then no other task can be to blame.
 
@@ -23,7 +23,7 @@ const DIED: &str = "the process ended during the run";
 /// The error of a task whose claim was lost by a worker that is alive.
 const SURVIVED: &str = "the run's claim ended, because its worker could not renew it";
 
-/// The worker that has lost a claim, as far as others can tell.
+/// The state of the worker that has lost a claim, as far as other workers can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loser {
     /// The worker is silent: its process has died.

@@ -2,9 +2,9 @@
 //!
 //! Two parties change a task independently. Planners [observe](Task::observe) the document; runners
 //! [claim](Task::claim) the task and [finish](Task::finish) it. Each computes the new task from the
-//! old one, and a store writes it only if nobody else changed it meanwhile. If a runner finds that
-//! the document changed, it leaves the task in a state from which the next look decides. So the
-//! last state of the document is handled in every interleaving.
+//! old one, and a store writes it only if the stored task still is the old one. If a runner finds
+//! that the document changed, it leaves the task in a state from which the next observation
+//! decides. So the last state of the document is handled in every interleaving.
 //!
 //! | module | purpose |
 //! | --- | --- |

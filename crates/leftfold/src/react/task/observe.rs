@@ -7,7 +7,7 @@ use super::rules::{Rules, TaskMoment};
 use super::size::{cut, kept};
 use crate::json::Json;
 use crate::mutant;
-use crate::react::define::later;
+use crate::react::time::later;
 
 /// The prefix of the error of a task whose document can't be read.
 const UNREADABLE: &str = "the document can't be read: ";
@@ -49,7 +49,7 @@ impl Task {
         let mut task = Self { check_at, ..before.clone() };
         match seen {
             Observation::Absent | Observation::Outside => task.leave(now),
-            Observation::Unreadable(why) => task.fail_unreadable(&why, rules, now),
+            Observation::Unreadable(reason) => task.fail_unreadable(&reason, rules, now),
             Observation::Inside(watched) => task.enter(watched, rules, now),
         }
         if task == before && before.version != 0 {
@@ -122,7 +122,7 @@ impl Task {
     }
 
     /// Records that the document can't be read.
-    fn fail_unreadable(&mut self, why: &str, rules: &Rules, now: Timestamp) {
+    fn fail_unreadable(&mut self, reason: &str, rules: &Rules, now: Timestamp) {
         mutant!(UnreadableIgnored => return);
         self.inside = false;
         if matches!(self.state, State::Running | State::Changed) {
@@ -130,7 +130,7 @@ impl Task {
             self.check_at = Some(later(now, rules.visibility));
             return;
         }
-        let error = Some(cut(&format!("{UNREADABLE}{why}")));
+        let error = Some(cut(&format!("{UNREADABLE}{reason}")));
         if self.state != State::Failed || self.error != error {
             self.error = error;
             self.give_up(now);

@@ -33,5 +33,5 @@ pub struct TaskMoment {
     /// The version of the resulting task.
     pub version: u64,
     /// A random number from 0 to 1.
-    pub chance: f64,
+    pub random: f64,
 }

@@ -8,7 +8,7 @@ use crate::mutant;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Suspicion {
-    /// No suspicion: the task runs among all others.
+    /// No suspicion: the task runs among all tasks.
     #[default]
     None,
     /// The process died once: the task runs among at most 64 suspects.

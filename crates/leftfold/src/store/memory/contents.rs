@@ -18,7 +18,7 @@ pub(super) type Kept = BTreeMap<(ExternalCollection, DocumentId), (ContentGuard,
 impl super::State {
     fn content(&self, collection: &ExternalCollection, id: &DocumentId) -> Option<Stored> {
         let (guard, operations) = self.contents.get(&(collection.clone(), id.clone())).cloned()?;
-        let body = self.document(&DocumentSource::Plain(collection.clone()), id)?;
+        let body = self.document(&DocumentSource::External(collection.clone()), id)?;
         Some(Stored { id: id.clone(), body, guard, operations })
     }
 

@@ -80,7 +80,7 @@ impl Kept {
 
     /// Writes or deletes a document that belongs to no projection.
     pub(super) fn put_plain(&mut self, plain: &ExternalCollection, id: DocumentId, body: Option<Json>) {
-        self.wrote(DocumentSource::Plain(plain.clone()), &id);
+        self.wrote(DocumentSource::External(plain.clone()), &id);
         let documents = self.plain.entry(plain.clone()).or_default();
         match body {
             Some(body) => drop(documents.insert(id, body)),
@@ -98,7 +98,7 @@ impl State {
     pub(super) fn document(&self, on: &DocumentSource, id: &DocumentId) -> Option<Json> {
         match on {
             DocumentSource::Projection(collection) => self.collection(collection).ok()?.get(id)?.1.clone(),
-            DocumentSource::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
+            DocumentSource::External(collection) => self.reacting.plain.get(collection)?.get(id).cloned(),
         }
     }
 }
@@ -207,9 +207,13 @@ impl ReactionStore for Memory {
                 let found = state.collection(collection)?.range(range);
                 found.filter(|(_, (_, body))| body.is_some()).map(|(id, _)| id.clone()).take(most).collect()
             }
-            DocumentSource::Plain(plain) => {
-                let found =
-                    state.reacting.plain.get(plain).into_iter().flat_map(|kept| kept.range(range.clone()));
+            DocumentSource::External(collection) => {
+                let found = state
+                    .reacting
+                    .plain
+                    .get(collection)
+                    .into_iter()
+                    .flat_map(|kept| kept.range(range.clone()));
                 found.map(|(id, _)| id.clone()).take(most).collect()
             }
         })

@@ -1,11 +1,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use insta::assert_snapshot;
-use serde::Deserialize;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::*;
-use crate::fold::{DocumentIds, Error, Route};
+use super::{Spec, spec};
+use crate::event::{Event, NewEvent, Position, Revision};
+use crate::fold::{DocumentIds, Error, Projection, Route};
 use crate::json::Json;
 
 #[derive(Serialize, Deserialize)]
@@ -202,7 +204,7 @@ fn a_difference_is_shown_with_the_events() {
       2 a withdrawn {"amount":2}
     "#);
     assert_snapshot!(message(|| given().then_nothing("a")), @r#"
-    balances: there should be no document a, but there is
+    balances: document a should not exist, but does
 
     {
       "amount": 3,

@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use super::{Observation, Rules, Task, TaskKey, TaskMoment};
 use crate::event::DocumentId;
 use crate::json::Json;
-use crate::react::define::{Retry, later};
+use crate::react::define::Retry;
+use crate::react::time::later;
 
 // The numbers of a task start at its time, so they are small here.
 const BEGIN: Timestamp = Timestamp::UNIX_EPOCH;
@@ -37,7 +38,7 @@ fn key() -> TaskKey {
 
 fn at(second: i64) -> TaskMoment {
     let now = later(BEGIN, Duration::from_secs(second.unsigned_abs()));
-    TaskMoment { now, version: 1_000 + second.unsigned_abs(), chance: 0.5 }
+    TaskMoment { now, version: 1_000 + second.unsigned_abs(), random: 0.5 }
 }
 
 fn inside(value: u32) -> Observation {

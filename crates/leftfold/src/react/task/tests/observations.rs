@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{BEGIN, at, inside, key, observe, pending, rules, running};
-use crate::react::define::later;
 use crate::react::task::{Observation, Rules, RunOutcome, State, StreamProgress, Task};
+use crate::react::time::later;
 
 #[test]
 fn a_document_that_enters_is_due_at_once_and_one_that_does_not_is_not_remembered() {

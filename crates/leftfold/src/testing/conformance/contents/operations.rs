@@ -15,7 +15,9 @@ use crate::testing::conformance::{json, soon};
 pub async fn operations_are_applied_once<S: Contents>(store: S) {
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body = json(r#"{"n":1,"list":["a","b","a"],"deep":{"n":0.5}}"#);
-    let WriteAnswer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = things.insert("a", &body).await.unwrap() else {
+        panic!("the document exists already")
+    };
     let step = operation(1).increment("n", -3).unwrap().push("list", &"c").unwrap();
     let step = step.increment("deep.n", 0.25).unwrap().set("deep.new", &[1, 2]).unwrap();
     assert_eq!(things.operate("a", step.clone()).await.unwrap(), Operated::Applied);
@@ -59,7 +61,7 @@ pub async fn impossible_operations_change_nothing<S: Contents>(store: S) {
     let body =
         json(r#"{"n":1,"max":9223372036854775807,"text":"x","list":[1],"deep":{},"objects":[{"n":1}]}"#);
     let WriteAnswer::Applied(version) = things.insert("a", &body).await.unwrap() else {
-        panic!("it was there")
+        panic!("the document exists already")
     };
     let cases = [
         (operation(1).increment("missing", 1), "missing"),
@@ -92,7 +94,9 @@ pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
     const EACH: u64 = 4;
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body = json(r#"{"all":0,"f0":0,"f1":0,"f2":0,"f3":0,"f4":0,"f5":0,"list":[]}"#);
-    let WriteAnswer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = things.insert("a", &body).await.unwrap() else {
+        panic!("the document exists already")
+    };
     let mut operators = JoinSet::new();
     for operator in 0..OPERATORS {
         let things = things.clone();
@@ -117,7 +121,9 @@ pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
 pub async fn operations_and_updates_meet<S: Contents>(store: S) {
     let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
     let one = Thing { n: 1, seen: 0 };
-    let WriteAnswer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(first) = things.insert("a", &one).await.unwrap() else {
+        panic!("the document exists already")
+    };
     things.operate("a", operation(1).increment("n", 1).unwrap()).await.unwrap();
     let three = Thing { n: 3, seen: 0 };
     let WriteAnswer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
@@ -149,8 +155,12 @@ pub async fn operations_do_the_same_everywhere<S: Contents>(store: S) {
         Versioned::<Json, _>::new(Memory::default(), THINGS).await.unwrap(),
         Versioned::<Json, _>::new(store, THINGS).await.unwrap(),
     );
-    let WriteAnswer::Applied(_) = ours.insert("a", &body).await.unwrap() else { panic!("it was there") };
-    let WriteAnswer::Applied(_) = theirs.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = ours.insert("a", &body).await.unwrap() else {
+        panic!("the document exists already")
+    };
+    let WriteAnswer::Applied(_) = theirs.insert("a", &body).await.unwrap() else {
+        panic!("the document exists already")
+    };
     let values = [
         json("1"),
         json("\"1\""),

@@ -41,7 +41,11 @@ pub async fn contents_are_guarded<S: Contents>(store: S) {
     assert_eq!(found.operations.iter().count(), 0);
     assert_eq!(ask(write("a", Some("v2"), None)).await, Wrote::Written);
     assert_eq!(stored(&store, "a").await, None);
-    assert_eq!(ask(write("a", None, Some(("v1", r#"{"n":1}"#)))).await, Wrote::Written, "it is there anew");
+    assert_eq!(
+        ask(write("a", None, Some(("v1", r#"{"n":1}"#)))).await,
+        Wrote::Written,
+        "an insert after a delete succeeds"
+    );
 }
 
 /// Each of many writes gets its own answer.
@@ -157,7 +161,9 @@ pub async fn contents_keep_their_versions<S: Contents>(store: S) {
 pub async fn updates_name_what_they_were_made_from<S: Contents>(store: S) {
     let things = Versioned::<Thing, _>::new(store, THINGS).await.unwrap();
     let one = Thing { n: 1, seen: 0 };
-    let WriteAnswer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(first) = things.insert("a", &one).await.unwrap() else {
+        panic!("the document exists already")
+    };
     assert_eq!(things.insert("a", &one).await.unwrap(), WriteAnswer::AlreadyApplied(first));
     assert_eq!(things.get("a").await.unwrap().unwrap().version, first);
     let two = Thing { n: 2, ..one };

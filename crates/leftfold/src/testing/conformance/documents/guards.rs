@@ -32,7 +32,7 @@ pub async fn an_insert_is_guarded<S: Store>(store: S) {
 pub async fn an_update_is_guarded<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let refused = commit(&store, None, vec![update(1, record("a", 2, "2"))]).await;
-    assert_eq!(conflict(refused), of(&["a"]), "there is nothing to update");
+    assert_eq!(conflict(refused), of(&["a"]), "no document to update");
     applied(&commit(&store, None, vec![insert(record("a", 1, "1"))]).await);
     let refused = commit(&store, None, vec![update(2, record("a", 3, "3"))]).await;
     assert_eq!(conflict(refused), of(&["a"]), "another mark");
@@ -121,7 +121,7 @@ pub async fn a_conflict_names_the_documents_that_fail<S: Store>(store: S, atomic
         }
         Atomic::No => {
             assert_eq!(now, [record("a", 2, "2"), record("b", 1, "1"), record("c", 2, "2")]);
-            assert_eq!(there, [], "documents don't come before the streams they were folded without");
+            assert_eq!(there, [], "documents are not written before the streams they were folded without");
         }
     }
 }

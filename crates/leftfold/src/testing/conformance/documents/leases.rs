@@ -18,7 +18,7 @@ pub async fn a_lease_is_claimed_renewed_released_and_ends<S: Store>(store: S) {
     let Claim::Theirs { ends_in } = claim("bob", long).await else { panic!("ann has it") };
     assert!(ends_in > Duration::from_secs(500) && ends_in <= long, "{ends_in:?}");
     store.release(&cart(), "bob").await.unwrap();
-    assert!(matches!(claim("bob", long).await, Claim::Theirs { .. }), "bob can't give back what ann has");
+    assert!(matches!(claim("bob", long).await, Claim::Theirs { .. }), "bob can't release the lease of ann");
     let elsewhere = store.claim(&Collection::new("other").unwrap(), "bob", long).await.unwrap();
     assert_eq!(elsewhere, Claim::Ours, "each projection has its own");
 

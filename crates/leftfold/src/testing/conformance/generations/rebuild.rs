@@ -76,7 +76,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
             while !done.load(Ordering::SeqCst) {
                 for number in 0..6 {
                     let name = format!("s{number}");
-                    let total = app.get(Totals(2), &name).await.unwrap().expect("it is always there");
+                    let total = app.get(Totals(2), &name).await.unwrap().expect("the document always exists");
                     let before = highest.insert(name, total.sum).unwrap_or(0);
                     assert!(total.sum >= before, "{number}: {} after {before}", total.sum);
                 }

@@ -70,7 +70,7 @@ pub async fn a_name_alone_is_what_is_live(store: impl Store) {
     let before = (3, [r#"{"n":1}"#, r#"{"n":2}"#].map(str::to_owned).to_vec());
     let after = (5, [r#"{"n":20}"#, r#"{"n":30}"#].map(str::to_owned).to_vec());
     for live in [&carts(), &first] {
-        assert_eq!(seen(live).await, before, "what is built is not seen");
+        assert_eq!(seen(live).await, before, "readers do not see the generation that is being built");
     }
     put(&store, &[switching, switched.clone()]).await;
     assert_eq!(seen(&carts()).await, after);
@@ -146,7 +146,7 @@ pub async fn a_switch_loses_changes(store: impl Store + ReactionStore) {
     let quiet = feed.next(10, Duration::from_millis(50)).await.unwrap();
     assert!(
         matches!(&quiet, FeedItem::Changes(changes) if changes.documents.is_empty()),
-        "what is built is nobody's concern: {quiet:?}"
+        "a generation that is being built causes no changes: {quiet:?}"
     );
     put(&store, &[switching, switched]).await;
     let lost = soon(feed.next(10, Duration::from_secs(20))).await.unwrap();

@@ -60,7 +60,7 @@ pub async fn a_cancelled_wait_hurts_nobody<S: Store>(store: S) {
         waiting.abort();
         appending.abort();
         let bookmark = append(&store, "s", &format!("e{round}")).await;
-        assert_eq!(bookmark.revision, Revision(round + 1), "there once, whoever appended it");
+        assert_eq!(bookmark.revision, Revision(round + 1), "one event for each append");
         soon(store.grown(&before)).await.unwrap();
     }
 }

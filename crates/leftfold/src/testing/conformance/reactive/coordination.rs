@@ -12,10 +12,13 @@ use crate::testing::conformance::soon;
 pub async fn reactions_are_registered_under_guard<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     assert_eq!(store.registered().await.unwrap(), []);
-    assert!(!store.register(Some(1), registered("mail", 2)).await.unwrap(), "it is not there");
+    assert!(!store.register(Some(1), registered("mail", 2)).await.unwrap(), "the reaction is not registered");
     assert!(store.register(None, registered("mail", 1)).await.unwrap());
-    assert!(!store.register(None, registered("mail", 2)).await.unwrap(), "it is there");
-    let because = Some("nobody is there".to_owned());
+    assert!(
+        !store.register(None, registered("mail", 2)).await.unwrap(),
+        "the reaction is registered already"
+    );
+    let because = Some("maintenance".to_owned());
     let changed = Registered {
         paused: true,
         paused_because: because,
@@ -59,13 +62,13 @@ pub async fn leases_are_numbered_and_guard_places<S: Store + ReactionStore>(stor
     assert_eq!(store.feed_place("carts").await.unwrap(), None);
     assert!(store.put_feed_place("carts", first, Some("here".to_owned())).await.unwrap());
     store.give_lease("carts", "b").await.unwrap();
-    assert_eq!(take("carts", "b", hour).await, None, "nobody gives away what is another's");
+    assert_eq!(take("carts", "b", hour).await, None, "a lease can only be released by its owner");
     store.give_lease("carts", "a").await.unwrap();
     let second = take("carts", "b", Duration::from_millis(1)).await.unwrap();
     assert!(second > first);
     assert!(
         !store.put_feed_place("carts", first, Some("there".to_owned())).await.unwrap(),
-        "it is another's"
+        "the lease has another owner"
     );
     assert_eq!(store.feed_place("carts").await.unwrap().as_deref(), Some("here"));
     let third = soon(async {

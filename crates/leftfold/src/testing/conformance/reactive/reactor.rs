@@ -46,7 +46,7 @@ pub async fn documents_are_reacted_to<S: Store + ReactionStore>(store: S) {
         all
     };
     let expected: Vec<_> = (1..20).map(|number| (format!("d{number:02}"), number)).collect();
-    assert_eq!(sorted(), expected, "each once, those that were there before");
+    assert_eq!(sorted(), expected, "each existing document once");
     write(
         &store,
         &[("d05", Some(&body(100))), ("d06", None), ("d00", Some(&body(1))), ("d07", Some(&body(0)))],

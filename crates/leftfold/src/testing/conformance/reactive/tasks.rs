@@ -107,7 +107,7 @@ pub async fn due_tasks_are_found<S: Store + ReactionStore>(store: S) {
     let throttled = Registered { throttled: Some(until), ..registered("mail", 2) };
     assert!(store.register(Some(1), throttled).await.unwrap());
     let (names, next, _) = ask(&[("mail", 5), ("other", 5)]).await;
-    assert_eq!((names, next), (vec!["x".to_owned()], Some(until)), "it is throttled, others are not");
+    assert_eq!((names, next), (vec!["x".to_owned()], Some(until)), "only this reaction is throttled");
     let over = Registered { throttled: before(1), ..registered("mail", 3) };
     assert!(store.register(Some(2), over).await.unwrap());
     let (names, _, codes) = ask(&[("mail", 1), ("sync", 1)]).await;

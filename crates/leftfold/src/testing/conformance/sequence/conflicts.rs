@@ -25,7 +25,7 @@ pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     let bad = Delivery { entry: mine, ..delivery("s", 1) };
     let answers = sequencer.ingest(Policy::Contiguous, vec![bad.clone(), delivery("t", 1)]).await.unwrap();
     assert_eq!(answers[0], IngestAnswer::Conflict(why.clone()));
-    assert!(matches!(answers[1], IngestAnswer::Appended(_)), "others go on: {answers:?}");
+    assert!(matches!(answers[1], IngestAnswer::Appended(_)), "other streams continue: {answers:?}");
     // If it was held first, the conflict is found on its release.
     sequencer
         .ingest(Policy::Contiguous, vec![Delivery { revision: Some(Revision(2)), ..bad }])
@@ -37,7 +37,7 @@ pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     let places: Vec<_> =
         conflicts.iter().map(|conflict| (conflict.revision.0, conflict.why.clone())).collect();
     assert_eq!(places, [(1, why.clone()), (2, why)]);
-    assert_eq!(state_of(&store, "s").await.waiting.unwrap().events, 1, "what comes after it waits");
+    assert_eq!(state_of(&store, "s").await.waiting.unwrap().events, 1, "later events wait");
 }
 
 /// If several events with the same id come together, the first is accepted and the others are
@@ -112,5 +112,5 @@ pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(st
     );
     let left = store.conflicts(None, 10).await.unwrap();
     let ids: BTreeSet<_> = left.iter().map(|conflict| conflict.entry.id.as_str()).collect();
-    assert!(!ids.contains("x") && ids.contains("y"), "what was decided is not asked again: {ids:?}");
+    assert!(!ids.contains("x") && ids.contains("y"), "a decided conflict is not listed again: {ids:?}");
 }

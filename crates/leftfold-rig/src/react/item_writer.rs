@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::handlers::{HOLD, ITEM, LARGE, POISON};
 use crate::failure::Failure;
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
 const ITEMS: u64 = 12;
 /// The longest pause between two writes.
@@ -69,7 +69,7 @@ impl Item {
 
 /// The items written by the rig, which is their only writer.
 #[derive(Debug, Default)]
-pub(crate) struct Garden {
+pub(crate) struct ItemWriter {
     ending: AtomicBool,
     numbers: AtomicU64,
     written: Mutex<Written>,
@@ -85,9 +85,9 @@ pub(crate) struct Written {
     pub(crate) count: u64,
 }
 
-impl Garden {
+impl ItemWriter {
     /// Writes until [`end`](Self::end) is called.
-    pub(crate) async fn tend<S: Rigged>(&self, store: S, dice: Dice) -> Result<(), Failure> {
+    pub(crate) async fn write<S: TestedStore>(&self, store: S, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(PAUSE)).await;
             // Some ids are new.
@@ -130,7 +130,7 @@ impl Garden {
     }
 
     /// Writes or deletes an item, and records that.
-    pub(crate) async fn put<S: Rigged>(
+    pub(crate) async fn put<S: TestedStore>(
         &self,
         store: &S,
         id: &str,
@@ -147,7 +147,7 @@ impl Garden {
     }
 
     /// Inserts items in one write, and records them.
-    pub(crate) async fn insert_all<S: Rigged>(
+    pub(crate) async fn insert_all<S: TestedStore>(
         &self,
         store: &S,
         items: Vec<(String, Item)>,

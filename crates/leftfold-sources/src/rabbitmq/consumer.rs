@@ -1,10 +1,4 @@
-//! RabbitMQ, or another broker that speaks AMQP 0-9-1: a consumer of a queue with manual
-//! acknowledgement.
-//!
-//! Refused messages stay unacknowledged in the consumer until they are due. If they were requeued,
-//! the broker would redeliver them at once. That counts against the delivery limit after which some
-//! queues drop a message. When the connection ends, the broker requeues all unacknowledged
-//! messages.
+//! A consumer of a queue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +7,13 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
-use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::FieldTable;
 use lapin::uri::AMQPUri;
-use lapin::{Acker, Channel, Connection, ConnectionProperties, Consumer, ErrorKind};
+use lapin::{Acker, Channel, Connection, ConnectionProperties, Consumer};
 use leftfold::{Error, Invalid, Kind, Result};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::message::{failure, message_of};
 use crate::message::Message;
 use crate::source::Source;
 
@@ -120,7 +114,7 @@ impl RabbitMq {
         self.later.clear();
         let doing = format!("consuming the RabbitMQ queue {}", self.queue);
         let connected = timeout(ANSWER, self.consume()).await;
-        let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"));
+        let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no response within {ANSWER:?}"));
         let connected = connected.map_err(late)?.map_err(|error| match failure(&doing, error) {
             error if self.was_connected && !error.is_transient() => {
                 Error::new(Kind::Unavailable, error.to_string())
@@ -142,7 +136,7 @@ impl RabbitMq {
         Ok(Connected { consumer, _channel: channel, _connection: connection })
     }
 
-    async fn look(&self) -> lapin::Result<()> {
+    async fn declare_passively(&self) -> lapin::Result<()> {
         let connection = Connection::connect(&self.url, ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
@@ -157,7 +151,7 @@ impl RabbitMq {
     }
 
     fn keep(&mut self, delivery: Delivery) -> (Message, u64) {
-        let (message, acker) = taken(delivery);
+        let (message, acker) = message_of(delivery);
         self.receipts += 1;
         self.open.insert(self.receipts, (message.clone(), acker));
         (message, self.receipts)
@@ -172,9 +166,9 @@ impl Source for RabbitMq {
     }
 
     async fn check(&mut self) -> Result<()> {
-        let doing = format!("looking for the RabbitMQ queue {}", self.queue);
-        let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"));
-        timeout(ANSWER, self.look()).await.map_err(late)?.map_err(|error| failure(&doing, error))
+        let doing = format!("checking the RabbitMQ queue {}", self.queue);
+        let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no response within {ANSWER:?}"));
+        timeout(ANSWER, self.declare_passively()).await.map_err(late)?.map_err(|error| failure(&doing, error))
     }
 
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, u64)>> {
@@ -201,7 +195,10 @@ impl Source for RabbitMq {
                 }
                 None => {
                     self.connected = None;
-                    return Err(Error::new(Kind::Unavailable, format!("{doing}: the broker ended it")));
+                    return Err(Error::new(
+                        Kind::Unavailable,
+                        format!("{doing}: the broker closed the channel"),
+                    ));
                 }
             };
             let mut deliveries = vec![first];
@@ -227,12 +224,12 @@ impl Source for RabbitMq {
     async fn acknowledge(&mut self, receipts: Vec<u64>) -> Result<()> {
         let ackers: Vec<_> = receipts.iter().filter_map(|receipt| self.open.remove(receipt)).collect();
         let doing = format!("acknowledging messages of the RabbitMQ queue {}", self.queue);
-        let told = join_all(ackers.iter().map(|(_, acker)| acker.ack(BasicAckOptions::default())));
-        let error = match timeout(ANSWER, told).await {
-            Ok(told) => {
-                told.into_iter().find_map(std::result::Result::err).map(|error| failure(&doing, error))
+        let answers = join_all(ackers.iter().map(|(_, acker)| acker.ack(BasicAckOptions::default())));
+        let error = match timeout(ANSWER, answers).await {
+            Ok(answers) => {
+                answers.into_iter().find_map(std::result::Result::err).map(|error| failure(&doing, error))
             }
-            Err(_) => Some(Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"))),
+            Err(_) => Some(Error::new(Kind::Unavailable, format!("{doing}: no response within {ANSWER:?}"))),
         };
         if error.is_some() {
             self.connected = None;
@@ -244,69 +241,4 @@ impl Source for RabbitMq {
         self.later.entry(Instant::now() + after).or_default().extend(receipts);
         Ok(())
     }
-}
-
-fn taken(delivery: Delivery) -> (Message, Acker) {
-    let Delivery { exchange, routing_key, properties, data, acker, .. } = delivery;
-    let mut message = Message::new(data);
-    if let Some(headers) = properties.headers() {
-        for (name, value) in headers {
-            if let Some(value) = text(value) {
-                message = message.with(name.as_str(), value);
-            }
-        }
-    }
-    let named = [
-        ("content-type", properties.content_type()),
-        ("message-id", properties.message_id()),
-        ("correlation-id", properties.correlation_id()),
-        ("type", properties.kind()),
-        ("app-id", properties.app_id()),
-    ];
-    for (name, value) in named {
-        if let Some(value) = value {
-            message = message.with(name, value.as_str());
-        }
-    }
-    if let Some(timestamp) = properties.timestamp() {
-        message = message.with("timestamp", timestamp.to_string());
-    }
-    (message.with("routing-key", routing_key.as_str()).with("exchange", exchange.as_str()), acker)
-}
-
-/// Returns a header's value as text, or `None` for lists, tables and void.
-fn text(value: &AMQPValue) -> Option<String> {
-    Some(match value {
-        AMQPValue::Boolean(value) => value.to_string(),
-        AMQPValue::ShortShortInt(value) => value.to_string(),
-        AMQPValue::ShortShortUInt(value) => value.to_string(),
-        AMQPValue::ShortInt(value) => value.to_string(),
-        AMQPValue::ShortUInt(value) => value.to_string(),
-        AMQPValue::LongInt(value) => value.to_string(),
-        AMQPValue::LongUInt(value) => value.to_string(),
-        AMQPValue::LongLongInt(value) => value.to_string(),
-        AMQPValue::Float(value) => value.to_string(),
-        AMQPValue::Double(value) => value.to_string(),
-        AMQPValue::ShortString(value) => value.as_str().to_owned(),
-        AMQPValue::LongString(value) => String::from_utf8_lossy(value.as_bytes()).into_owned(),
-        AMQPValue::Timestamp(value) => value.to_string(),
-        AMQPValue::ByteArray(value) => String::from_utf8_lossy(value.as_slice()).into_owned(),
-        AMQPValue::DecimalValue(_)
-        | AMQPValue::FieldArray(_)
-        | AMQPValue::FieldTable(_)
-        | AMQPValue::Void => return None,
-    })
-}
-
-fn failure(doing: &str, error: lapin::Error) -> Error {
-    use AMQPErrorKind::{Hard, Soft};
-    let kind = match error.kind() {
-        ErrorKind::ProtocolError(said) => match said.kind() {
-            Soft(AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED)
-            | Hard(AMQPHardError::NOTALLOWED) => Kind::Invalid,
-            _ => Kind::Unavailable,
-        },
-        _ => Kind::Unavailable,
-    };
-    Error::new(kind, doing).with_source(error)
 }

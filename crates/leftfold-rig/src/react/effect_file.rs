@@ -47,12 +47,12 @@ impl Effect {
 
 /// The file in which a process records its effects.
 #[derive(Debug)]
-pub(crate) struct Book(Mutex<File>);
+pub(crate) struct EffectFile(Mutex<File>);
 
-impl Book {
+impl EffectFile {
     /// Creates a new file for a process.
-    pub(crate) fn open(beside: &Path, name: &str) -> Result<Self> {
-        let path = beside.join(format!("{BEGIN}{name}-{}.jsonl", std::process::id()));
+    pub(crate) fn open(directory: &Path, name: &str) -> Result<Self> {
+        let path = directory.join(format!("{BEGIN}{name}-{}.jsonl", std::process::id()));
         let failed =
             |error| Error::new(Kind::Store, format!("opening {}", path.display())).with_source(error);
         Ok(Self(Mutex::new(OpenOptions::new().append(true).create(true).open(&path).map_err(failed)?)))
@@ -67,10 +67,10 @@ impl Book {
 }
 
 /// Reads the effects of all processes.
-pub(super) fn read_all(beside: &Path) -> Result<Vec<Effect>, Failure> {
+pub(super) fn read_all(directory: &Path) -> Result<Vec<Effect>, Failure> {
     let failed = |error| Failure::rig("reading effects", error);
     let mut effects = Vec::new();
-    for entry in std::fs::read_dir(beside).map_err(failed)? {
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if !entry.file_name().to_string_lossy().starts_with(BEGIN) {
             continue;
