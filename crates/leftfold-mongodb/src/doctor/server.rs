@@ -49,7 +49,7 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
             findings.extend(lifetime(&parameters));
         }
         Answer::Denied => {
-            findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR))
+            findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR));
         }
         Answer::Unknown => {}
     }

@@ -1,4 +1,5 @@
-//! Saving tasks, each under its version. A batch needs no more commands than one task.
+//! Tasks: loading them, and saving each under its version. A batch needs no more commands than one
+//! task.
 //!
 //! Saving needs no transaction, because each task has its own guard. The server names each refused
 //! insert. For updates and deletes it only returns the number that matched. If some did not, one

@@ -1,5 +1,5 @@
-//! Numbered leases, heartbeats and the wake-up counter. All use the store's time, inside the
-//! writer's transaction.
+//! Leases of feeds, and the heartbeats of workers. Both use the store's time, inside the writer's
+//! transaction.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -47,7 +47,7 @@ impl MongoFeed {
                 Ok(place) if place.switches == feed.source.switches => feed.place = Some(place),
                 Ok(_) => feed.lost = Some(SWITCHED.to_owned()),
                 Err(error) => {
-                    feed.lost = Some(format!("{from:?} is not a place in a change stream: {error}"))
+                    feed.lost = Some(format!("{from:?} is not a place in a change stream: {error}"));
                 }
             }
             return Ok(feed);
