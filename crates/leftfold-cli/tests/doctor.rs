@@ -30,7 +30,7 @@ async fn what_is_parked_is_wrong_until_it_is_mended() {
     shop(&place).await;
     let said = place.run(&["doctor"]).exits(1);
     let said = said.says("wrong    projections  cart_details: 1 document is parked");
-    let said = said.says("→ see why with `leftfold parked list cart_details`").says("1 wrong, ");
+    let said = said.says("→ run `leftfold parked list cart_details` for the reasons").says("1 wrong, ");
     // The most severe finding comes first.
     assert!(said.stdout.starts_with("wrong "), "{said:?}");
     let answer = place.run(&["doctor", "--json"]).exits(1).json();
@@ -53,7 +53,7 @@ async fn warnings_alone_are_no_failure() {
         .run(&["doctor"])
         .exits(0)
         .says("warning  schema       leftfold_tasks_due: the index is missing");
-    said.says("make it: CREATE INDEX leftfold_tasks_due").says("0 wrong, ");
+    said.says("create it: CREATE INDEX leftfold_tasks_due").says("0 wrong, ");
 }
 
 #[tokio::test]

@@ -122,7 +122,7 @@ fn the_reason_is_told_to_those_with_a_token() {
     watched.is_ready(200);
     fs::remove_file(directory.path().join("leftfold.db")).unwrap();
     let body = watched.is_ready(503);
-    assert!(!body.contains("leftfold.db") && body.contains("with a token"), "{body}");
+    assert!(!body.contains("leftfold.db") && body.contains("send a token"), "{body}");
     let secret = format!("Bearer {}", made["secret"].as_str().unwrap());
     let (status, body) = watched.daemon.send("GET", "/readyz", &[("authorization", &secret)], "").unwrap();
     assert!(status == 503 && body.contains("leftfold.db"), "{body}");

@@ -64,7 +64,7 @@ async fn a_server_without_transactions_holds_no_log() {
     let server = Server::standalone().await.unwrap();
     let place = Database::of(&server);
     for command in [[].as_slice(), &["verify"]] {
-        place.run(command).exits(3).says("this server is no replica set; start it with --replSet");
+        place.run(command).exits(3).says("this server is not a replica set; start it with --replSet");
     }
 }
 
