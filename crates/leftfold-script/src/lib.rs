@@ -22,33 +22,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A module may also export:
-//!
-//! - `route`, a function from an event to a document id, an array of ids, or `null`. Without it,
-//!   the id is the event's stream.
-//! - `version`, a number for people. The default is 1. Any change of the script's text requires a
-//!   rebuild of the documents.
-//!
-//! An event is `{ id, stream, revision, type, time, data, metadata }`. Its time is a text such as
-//! `2026-01-01T00:00:00Z`. A missing document is `undefined`, so a parameter can have a default. A
-//! function returns the next document: an object, or `null` for none. Events of other types are
-//! ignored.
-//!
-//! **Deterministic**: scripts have no clock, random numbers, local time zone, files or network, and
-//! `Date.now()` and the like throw. Variables of a module would live from event to event, in one
-//! process. [Contract checks](leftfold::testing::Spec::holds_under_chaos) find scripts that use
-//! them.
-//!
-//! **Bounded**: a call that takes too much processor time or memory fails like one that throws.
-//! Numbers are those of JavaScript: whole ones are exact up to 2⁵³. Larger ones are passed on
-//! exactly, and a script that calculates with them fails.
-//!
-//! # Contained
-//!
-//! [`Script::compile`] runs a script in this process, where the engine enforces the limits as far
-//! as it can. Some calls, such as `text.includes(…)` on long texts, are one step to the engine and
-//! can't be interrupted. [`Script::compile_in`] runs a script in [worker processes](Workers) that
-//! can be killed. The daemon does so.
+//! [`Script`] describes what a module may export and what it can't do. [`Workers`] contain scripts
+//! in processes that can be killed.
 
 mod bulk;
 mod engine;

@@ -229,7 +229,7 @@ fn what_can_not_be_compiled_says_why_and_where() {
         ),
     ];
     for (source, why, place) in cases {
-        let said = refused(source);
-        assert!(said.contains(why) && said.contains(place), "{source}: {said}");
+        let message = refused(source);
+        assert!(message.contains(why) && message.contains(place), "{source}: {message}");
     }
 }

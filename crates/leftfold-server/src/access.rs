@@ -239,8 +239,8 @@ mod tests {
         let tokens = [read(&token.sha256.to_uppercase()).unwrap()];
         assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Read), 200);
         for wrong in [&secret, &token.sha256[1..], &"z".repeat(64), ""] {
-            let said = read(wrong).unwrap_err().to_string();
-            assert!(said.contains("64 hexadecimal digits") && !said.contains(&secret), "{said}");
+            let message = read(wrong).unwrap_err().to_string();
+            assert!(message.contains("64 hexadecimal digits") && !message.contains(&secret), "{message}");
         }
     }
 

@@ -17,11 +17,11 @@ pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>
     };
     let certificates = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let certificates: Vec<_> =
-        certificates.map_err(|error| failed("certificate", certificate, said(&error)))?;
+        certificates.map_err(|error| failed("certificate", certificate, shown(&error)))?;
     if certificates.is_empty() {
-        return Err(failed("certificate", certificate, said(&pem::Error::NoItemsFound)));
+        return Err(failed("certificate", certificate, shown(&pem::Error::NoItemsFound)));
     }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed("key", key, said(&error)))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed("key", key, shown(&error)))?;
     let tried = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, private));
@@ -34,7 +34,7 @@ pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>
 }
 
 /// Describes an error without the content of the file, which may be secret.
-fn said(error: &pem::Error) -> String {
+fn shown(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::NoItemsFound => "expected PEM, -----BEGIN …, and found none".to_owned(),
@@ -77,11 +77,11 @@ mod tests {
             ("nothing", &key, "cert.pem: expected PEM, -----BEGIN …, and found none"),
             (&key, &key, "cert.pem: expected PEM, -----BEGIN …, and found none"),
         ] {
-            let said = read(certificate, key).unwrap_err();
-            assert!(said.contains(expected), "{said}");
-            assert!(key.lines().nth(1).is_none_or(|secret| !said.contains(secret)), "{said}");
+            let message = read(certificate, key).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+            assert!(key.lines().nth(1).is_none_or(|secret| !message.contains(secret)), "{message}");
         }
-        let said = tls(Path::new("no-such.pem"), Path::new("key.pem")).unwrap_err().to_string();
-        assert!(said.contains("no-such.pem") && said.contains("No such file"), "{said}");
+        let message = tls(Path::new("no-such.pem"), Path::new("key.pem")).unwrap_err().to_string();
+        assert!(message.contains("no-such.pem") && message.contains("No such file"), "{message}");
     }
 }

@@ -110,14 +110,14 @@ async fn who_asks_too_often_is_told_when_to_come_back() {
     for _ in 0..50 {
         often.write_all(request).await.unwrap();
     }
-    let (mut said, mut part) = (String::new(), [0; 4_096]);
-    while !said.contains("urn:leftfold:problem:too-many-requests") {
+    let (mut message, mut part) = (String::new(), [0; 4_096]);
+    while !message.contains("urn:leftfold:problem:too-many-requests") {
         let read = often.read(&mut part).await.unwrap();
-        assert!(read > 0, "{said}");
-        said.push_str(&String::from_utf8_lossy(&part[..read]));
+        assert!(read > 0, "{message}");
+        message.push_str(&String::from_utf8_lossy(&part[..read]));
     }
-    assert!(said.contains("HTTP/1.1 200") && said.contains("HTTP/1.1 429"), "{said}");
-    assert!(said.contains("retry-after: 1"), "{said}");
+    assert!(message.contains("HTTP/1.1 200") && message.contains("HTTP/1.1 429"), "{message}");
+    assert!(message.contains("retry-after: 1"), "{message}");
 }
 
 /// Sends a request from another address of this machine.

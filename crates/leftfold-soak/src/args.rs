@@ -51,7 +51,7 @@ impl Store {
 
 /// Parses a number of minutes. Less than twenty seconds would measure nothing.
 fn minutes(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no number of minutes from 0.33 to 1440");
+    let wrong = || format!("expected minutes from 0.33 to 1440, not {text:?}");
     let minutes: f64 = text.parse().map_err(|_| wrong())?;
     if (0.33..=1440.0).contains(&minutes) {
         Ok(Duration::from_secs_f64(minutes * 60.0))

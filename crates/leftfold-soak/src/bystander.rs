@@ -64,7 +64,7 @@ pub(crate) struct Bystander<'a> {
 }
 
 /// The error of a request that failed on every retry.
-struct GivenUp;
+struct TimedOut;
 
 impl<'a> Bystander<'a> {
     pub(crate) fn new(arena: &'a Arena, name: usize, dice: Dice) -> Self {
@@ -80,24 +80,24 @@ impl<'a> Bystander<'a> {
         self.tally
     }
 
-    fn live(&mut self) -> Result<(), GivenUp> {
+    fn live(&mut self) -> Result<(), TimedOut> {
         while self.arena.phase() != Phase::Over {
             let cart = self.dice.below(CARTS);
             self.append(cart)?;
             self.compare("read", cart, "&wait=3s")?;
             match self.dice.below(4) {
                 0 => self.list()?,
-                1 => drop(self.ask("live", "GET", "/healthz", None, &[200])?),
-                2 => drop(self.ask("ready", "GET", "/readyz", None, &[200])?),
+                1 => drop(self.send("live", "GET", "/healthz", None, &[200])?),
+                2 => drop(self.send("ready", "GET", "/readyz", None, &[200])?),
                 _ => {}
             }
-            self.look_after_restart()?;
+            self.check_after_restart()?;
             thread::sleep(self.dice.between(Duration::from_millis(5), Duration::from_millis(40)));
         }
         Ok(())
     }
 
-    fn append(&mut self, number: usize) -> Result<(), GivenUp> {
+    fn append(&mut self, number: usize) -> Result<(), TimedOut> {
         let mut cart = self.carts[number].clone();
         let acts: Vec<_> = (0..=self.dice.below(3)).map(|_| cart.act(&mut self.dice)).collect();
         let events: Vec<_> = acts.into_iter().map(|act| cart.event(act)).collect();
@@ -105,21 +105,21 @@ impl<'a> Bystander<'a> {
         let key = format!("{}-{}", self.name, self.appends);
         let path = format!("/streams/{}", cart.id);
         let answer =
-            self.ask("append", "POST", &path, Some((&key, &Value::from(events).to_string())), &[200, 201])?;
+            self.send("append", "POST", &path, Some((&key, &Value::from(events).to_string())), &[200, 201])?;
         cart.bookmark = answer.json()["bookmark"].as_str().map(str::to_owned);
         if cart.bookmark.is_none() {
-            self.arena.fail(format!("{path}: the answer has no bookmark: {}", answer.text()));
+            self.arena.fail(format!("{path}: the response has no bookmark: {}", answer.text()));
         }
         self.carts[number] = cart;
         Ok(())
     }
 
     /// Reads a cart with all its events and compares it.
-    fn compare(&mut self, kind: &'static str, number: usize, more: &str) -> Result<(), GivenUp> {
+    fn compare(&mut self, kind: &'static str, number: usize, more: &str) -> Result<(), TimedOut> {
         let cart = self.carts[number].clone();
         let Some(bookmark) = &cart.bookmark else { return Ok(()) };
         let path = format!("/collections/carts/documents/{}?at_least={bookmark}{more}", cart.id);
-        let answer = self.ask(kind, "GET", &path, None, &[200, 404])?;
+        let answer = self.send(kind, "GET", &path, None, &[200, 404])?;
         self.tally.compared += 1;
         let found = (answer.status == 200).then(|| answer.json());
         let expected = cart.document();
@@ -129,9 +129,9 @@ impl<'a> Bystander<'a> {
         Ok(())
     }
 
-    fn list(&mut self) -> Result<(), GivenUp> {
+    fn list(&mut self) -> Result<(), TimedOut> {
         let path = format!("/collections/carts/documents?limit=20&after=cart-{}", self.name);
-        let answer = self.ask("list", "GET", &path, None, &[200])?;
+        let answer = self.send("list", "GET", &path, None, &[200])?;
         let listed = answer.json()["documents"].as_array().map_or(0, Vec::len);
         if listed == 0 && self.carts.iter().filter(|cart| cart.document().is_some()).count() > 5 {
             self.arena.wrong(format!("{path}: it lists nothing: {}", answer.text()));
@@ -140,7 +140,7 @@ impl<'a> Bystander<'a> {
     }
 
     /// Compares some carts if the daemon has restarted since the last call.
-    fn look_after_restart(&mut self) -> Result<(), GivenUp> {
+    fn check_after_restart(&mut self) -> Result<(), TimedOut> {
         let windows = self.arena.windows.list();
         let closed = windows.iter().filter(|window| window.folded.is_some()).count();
         if closed > self.restarts {
@@ -153,20 +153,20 @@ impl<'a> Bystander<'a> {
         Ok(())
     }
 
-    fn compare_all(&mut self) -> Result<(), GivenUp> {
+    fn compare_all(&mut self) -> Result<(), TimedOut> {
         (0..CARTS).try_for_each(|cart| self.compare("last", cart, "&wait=30s"))
     }
 
     /// Retries a request until its response has one of the statuses. The latency is the time until
     /// then, unless the daemon was killed meanwhile. Failures without a kill are recorded.
-    fn ask(
+    fn send(
         &mut self,
         kind: &'static str,
         method: &str,
         path: &str,
         write: Option<(&str, &str)>,
         statuses: &[u16],
-    ) -> Result<Answer, GivenUp> {
+    ) -> Result<Answer, TimedOut> {
         let (phase, begun) = (self.arena.phase(), Instant::now());
         loop {
             let sent = Instant::now();
@@ -200,8 +200,8 @@ impl<'a> Bystander<'a> {
                 None => {}
             }
             if begun.elapsed() > PATIENCE {
-                self.arena.fail(format!("{method} {path} was given up"));
-                return Err(GivenUp);
+                self.arena.fail(format!("{method} {path}: not answered within {PATIENCE:?}"));
+                return Err(TimedOut);
             }
             thread::sleep(Duration::from_millis(20));
         }

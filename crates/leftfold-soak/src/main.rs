@@ -5,6 +5,10 @@
 //! sends requests, which gives its normal latency. Then everything else starts. At the end the
 //! bystander's documents must be right and its requests nearly as fast as before. The daemon's
 //! memory must stay within its budget.
+//!
+//! ```sh
+//! cargo xtask soak --minutes 10 --store sqlite
+//! ```
 
 mod arena;
 mod args;
@@ -35,7 +39,7 @@ use crate::args::{Args, Store};
 use crate::report::Report;
 
 const BROKEN: u8 = 1;
-const NOT_DONE: u8 = 3;
+const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -49,23 +53,23 @@ fn main() -> ExitCode {
         let directory = match tempfile::Builder::new().prefix("leftfold-soak-").tempdir() {
             Ok(directory) => directory,
             Err(error) => {
-                eprintln!("making a temporary directory: {error}");
-                return ExitCode::from(NOT_DONE);
+                eprintln!("creating a temporary directory: {error}");
+                return ExitCode::from(FAILED);
             }
         };
         let done = run::run(&args, store, time, seed, directory.path());
         eprintln!();
         let keeps = match done {
             Ok(report) => {
-                let holds = tell(&report, args.json);
+                let holds = print(&report, args.json);
                 if !holds {
                     status = ExitCode::from(BROKEN);
                 }
                 !holds
             }
             Err(fatal) => {
-                eprintln!("the run on {name} with seed {seed} was not done: {fatal}");
-                status = ExitCode::from(NOT_DONE);
+                eprintln!("the run on {name} with seed {seed} failed: {fatal}");
+                status = ExitCode::from(FAILED);
                 true
             }
         };
@@ -77,7 +81,7 @@ fn main() -> ExitCode {
 }
 
 /// Writes the report and returns whether all checks hold.
-fn tell(report: &Report, as_json: bool) -> bool {
+fn print(report: &Report, as_json: bool) -> bool {
     let text = if as_json { format!("{:#}\n", report.json()) } else { report.to_string() };
     // The exit status does not depend on whether anything reads the output.
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -85,12 +89,12 @@ fn tell(report: &Report, as_json: bool) -> bool {
     for check in report.checks() {
         if let Some(why) = check.broken {
             holds = false;
-            eprintln!("not so, with seed {}: {}: {why}", report.seed, check.title);
+            eprintln!("check failed with seed {}: {}: {why}", report.seed, check.title);
         }
     }
     if !holds {
         for blamed in &report.hostile.blamed.first {
-            eprintln!("also, a hostile request was answered so: {blamed}");
+            eprintln!("a hostile request got this response: {blamed}");
         }
     }
     holds

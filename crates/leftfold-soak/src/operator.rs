@@ -77,8 +77,8 @@ impl Operator<'_> {
         let mut next = self.pause();
         while begun.elapsed() < plan.hostile {
             progress(self.arena);
-            self.look_for_an_end()?;
-            self.look_for_orphans();
+            self.check_exit()?;
+            self.count_orphans();
             if let Some(kill) = kills.next_if(|kill| kill.at <= begun.elapsed()) {
                 self.kill(*kill)?;
             } else if Instant::now() >= next {
@@ -123,7 +123,7 @@ impl Operator<'_> {
                 }
                 return Ok(());
             }
-            self.look_for_an_end()?;
+            self.check_exit()?;
             if begun.elapsed() > RELOAD {
                 self.tally.misread.push(format!("{title}: no outcome was logged within {RELOAD:?}"));
                 return Ok(());
@@ -144,7 +144,7 @@ impl Operator<'_> {
         }
         if !self.daemon.wait(STOP).map_err(failed)? {
             self.daemon.kill();
-            self.tally.ends.push(format!("it did not stop within {STOP:?} of a second SIGTERM"));
+            self.tally.ends.push(format!("the daemon did not stop within {STOP:?} of a second SIGTERM"));
         }
         self.left.extend(workers.into_iter().map(|worker| (Instant::now(), worker)));
         self.restart()
@@ -161,7 +161,7 @@ impl Operator<'_> {
     }
 
     /// Counts workers that have outlived their daemon.
-    fn look_for_orphans(&mut self) {
+    fn count_orphans(&mut self) {
         let due = self.left.extract_if(.., |(since, _)| since.elapsed() > ORPHANED);
         let lives = |worker: u32| {
             let command = std::fs::read_to_string(format!("/proc/{worker}/cmdline")).unwrap_or_default();
@@ -171,10 +171,10 @@ impl Operator<'_> {
     }
 
     /// Restarts a daemon that has exited unexpectedly.
-    fn look_for_an_end(&mut self) -> Result<(), Fatal> {
-        let ended = self.daemon.ended().map_err(|error| format!("looking at the daemon: {error}"))?;
+    fn check_exit(&mut self) -> Result<(), Fatal> {
+        let ended = self.daemon.ended().map_err(|error| format!("checking the daemon: {error}"))?;
         if let Some(status) = ended {
-            self.tally.ends.push(format!("it ended by itself, {status}"));
+            self.tally.ends.push(format!("the daemon ended by itself, {status}"));
             self.arena.windows.open();
             self.restart()?;
         }
@@ -212,7 +212,7 @@ impl Operator<'_> {
     fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), Fatal> {
         let begun = Instant::now();
         while !is_so() {
-            let ended = self.daemon.ended().map_err(|error| format!("looking at the daemon: {error}"))?;
+            let ended = self.daemon.ended().map_err(|error| format!("checking the daemon: {error}"))?;
             if ended.is_some() || begun.elapsed() > START {
                 let log = self.daemon.log_after(self.daemon.logged().saturating_sub(2_000));
                 let how = ended.map_or_else(|| "it runs".to_owned(), |status| status.to_string());
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_tells_whether_a_file_was_taken_up() {
+    fn the_log_tells_whether_a_file_was_loaded() {
         assert_eq!(outcome("INFO leftfold::daemon::serve: listening"), None);
         assert_eq!(outcome("ERROR serve: not reloaded, all goes on as before error=…"), Some(false));
         assert_eq!(outcome("INFO serve: reloaded file=leftfold.toml projections=3"), Some(true));

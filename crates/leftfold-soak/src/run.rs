@@ -44,7 +44,7 @@ pub(crate) fn run(
         None => "sqlite:leftfold.db".to_owned(),
         Some(server) => server.url().replacen("/?", "/soak?", 1),
     };
-    let address = free_address(&mut dice).map_err(|error| format!("looking for a free port: {error}"))?;
+    let address = free_address(&mut dice).map_err(|error| format!("finding a free port: {error}"))?;
     scripts::write(directory).map_err(|error| format!("writing scripts: {error}"))?;
     let clock = if args.no_clocks || args.quick { None } else { Some(Clock::new(directory)?) };
     let binary = args.daemon.canonicalize();

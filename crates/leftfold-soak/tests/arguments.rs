@@ -9,11 +9,11 @@ fn arguments_that_make_no_sense_are_refused() {
         let output = Command::new(env!("CARGO_BIN_EXE_leftfold-soak")).args(args).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (status, said) = run(&["--daemon", "nowhere", "--minutes", "0"]);
+    let (status, text) = run(&["--daemon", "nowhere", "--minutes", "0"]);
     assert_eq!(status, Some(2));
-    assert!(said.contains("no number of minutes"), "{said}");
+    assert!(text.contains("expected minutes from"), "{text}");
     assert_eq!(run(&[]).0, Some(2));
-    let (status, said) = run(&["--daemon", "nowhere", "--store", "sqlite", "--quick"]);
+    let (status, text) = run(&["--daemon", "nowhere", "--store", "sqlite", "--quick"]);
     assert_eq!(status, Some(3));
-    assert!(said.contains("the daemon nowhere"), "{said}");
+    assert!(text.contains("the daemon nowhere"), "{text}");
 }

@@ -32,8 +32,8 @@ impl Message {
 
     /// Returns the content type, without parameters and in lower case: `application/json`.
     pub fn content_type(&self) -> Option<String> {
-        let said = self.attribute("content-type").or_else(|| self.attribute("content_type"))?;
-        let essence = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let kind = self.attribute("content-type").or_else(|| self.attribute("content_type"))?;
+        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         (!essence.is_empty()).then_some(essence)
     }
 }

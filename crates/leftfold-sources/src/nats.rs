@@ -151,7 +151,7 @@ impl Nats {
         };
         self.client = Some(client.clone());
         jetstream::new(client).get_stream(&self.stream).await.map_err(|error| match error.kind() {
-            GetStreamErrorKind::JetStream(said) if said.code() == 404 => {
+            GetStreamErrorKind::JetStream(failure) if failure.code() == 404 => {
                 Error::new(Kind::Invalid, format!("{doing}: the stream does not exist; create it first"))
             }
             _ => failure(&doing, error),
@@ -175,12 +175,12 @@ impl Nats {
             .map_err(|error| failure(&doing, error))?;
         let found = &consumer.cached_info().config;
         if found.ack_policy != AckPolicy::Explicit || found.max_deliver > 0 {
-            let said = format!(
+            let message = format!(
                 "{doing}: the consumer has ack policy {:?} and max_deliver {}, so messages would be lost; use a consumer with \
                  explicit acknowledgement and without a delivery limit",
                 found.ack_policy, found.max_deliver
             );
-            return Err(Error::new(Kind::Invalid, said));
+            return Err(Error::new(Kind::Invalid, message));
         }
         let messages = consumer.stream().max_messages_per_batch(most).heartbeat(HEARTBEAT).messages().await;
         messages.map_err(|error| failure(&doing, error))

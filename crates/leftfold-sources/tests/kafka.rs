@@ -113,8 +113,8 @@ async fn what_is_refused_is_read_again_and_nothing_before_it_is_skipped() {
     }
     let first = &received[0].0;
     assert_eq!(first.content, event(1, 1).content);
-    let said = ["trace", "key", "topic", "partition", "offset"].map(|name| first.attribute(name).unwrap());
-    assert_eq!(said, ["t", "0", "orders", "0", "0"]);
+    let text = ["trace", "key", "topic", "partition", "offset"].map(|name| first.attribute(name).unwrap());
+    assert_eq!(text, ["t", "0", "orders", "0", "0"]);
 
     // The third is refused; the others are safe.
     let mut receipts: Vec<_> = received.into_iter().map(|(_, receipt)| receipt).collect();

@@ -115,9 +115,9 @@ async fn what_can_not_work_is_said_at_once() {
     stream.create_consumer(config).await.unwrap();
     let lossy = Nats::new(&nats.0.url(), "ORDERS", "lossy").unwrap().receive(1).await.map(drop).unwrap_err();
     assert!(!lossy.is_transient() && lossy.to_string().contains("max_deliver 3"), "{lossy}");
-    let nobody =
+    let unreachable =
         Nats::new("nats://127.0.0.1:1", "ORDERS", "c").unwrap().receive(1).await.map(drop).unwrap_err();
-    assert!(nobody.is_transient(), "{nobody}");
+    assert!(unreachable.is_transient(), "{unreachable}");
     for bad in ["", "a.b", "a b", "a>"] {
         assert!(
             Nats::new("nats://localhost", bad, "c").is_err()

@@ -192,8 +192,8 @@ async fn what_can_not_work_is_said_at_once() {
     let error = RabbitMq::new("http://user:secret@host", "orders").map(drop).unwrap_err().to_string();
     assert!(error.contains("URL of a RabbitMQ server") && !error.contains("secret"), "{error}");
     assert!(RabbitMq::new("amqp://host", "").is_err());
-    let nobody = RabbitMq::new("amqp://127.0.0.1:1", "orders").unwrap().receive(1).await.unwrap_err();
-    assert!(nobody.is_transient(), "{nobody}");
-    let nobody = RabbitMq::new("amqp://127.0.0.1:1", "orders").unwrap().check().await.unwrap_err();
-    assert!(nobody.is_transient(), "{nobody}");
+    let unreachable = RabbitMq::new("amqp://127.0.0.1:1", "orders").unwrap().receive(1).await.unwrap_err();
+    assert!(unreachable.is_transient(), "{unreachable}");
+    let unreachable = RabbitMq::new("amqp://127.0.0.1:1", "orders").unwrap().check().await.unwrap_err();
+    assert!(unreachable.is_transient(), "{unreachable}");
 }

@@ -152,10 +152,12 @@ async fn what_can_not_work_is_said_at_once() {
     let error = Redis::new("http://user:secret@host", "orders", "g", "c").map(drop).unwrap_err().to_string();
     assert!(error.contains("URL of a Redis server") && !error.contains("secret"), "{error}");
     assert!(Redis::new("redis://host", "", "g", "c").is_err());
-    let nobody = Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().receive(1).await.unwrap_err();
-    assert!(nobody.is_transient(), "{nobody}");
-    let nobody = Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().check().await.unwrap_err();
-    assert!(nobody.is_transient(), "{nobody}");
+    let unreachable =
+        Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().receive(1).await.unwrap_err();
+    assert!(unreachable.is_transient(), "{unreachable}");
+    let unreachable =
+        Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().check().await.unwrap_err();
+    assert!(unreachable.is_transient(), "{unreachable}");
     // The check creates nothing.
     Redis::new(&redis.0.url(), "others", "g", "c").unwrap().check().await.unwrap();
     assert_eq!(redis.run(cmd("EXISTS").arg("others")).await, Value::Int(0));

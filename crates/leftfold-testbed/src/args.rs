@@ -5,8 +5,8 @@ use clap::{Args, Parser, Subcommand};
 const EXIT_STATUS: &str = "\
 Exit status:
   0    done
-  2    the command can't be understood
-  3    it could not be done: why is said on standard error
+  2    the arguments are invalid
+  3    it failed; the reason is on standard error
   130  interrupted before it was done";
 
 /// Start private servers for manual tests, each in a temporary directory and on a free loopback
@@ -17,11 +17,11 @@ Exit status:
 #[command(name = "leftfold-testbed", version, after_help = EXIT_STATUS, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) part: Part,
+    pub(crate) action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Part {
+pub(crate) enum Action {
     /// Install the programs that the tests need
     Fetch,
     /// Start MongoDB, print its URL and wait for Ctrl-C
@@ -42,8 +42,8 @@ pub(crate) struct MongoDb {
     pub(crate) json: bool,
 }
 
-fn members(said: &str) -> Result<usize, &'static str> {
-    match said {
+fn members(text: &str) -> Result<usize, &'static str> {
+    match text {
         "1" => Ok(1),
         "3" => Ok(3),
         _ => Err("use 1, or 3 for a replica set that survives the loss of a member"),

@@ -1,4 +1,4 @@
-//! The error of a server that does not start or does not do what a test asks.
+//! The error of a server that does not start or fails a request of a test.
 
 use std::fmt::Display;
 

@@ -1,28 +1,30 @@
 //! Real servers for tests and benchmarks. Each is private, in a temporary directory, on a free
 //! loopback port, and stops with the process that started it.
 //!
-//! ```no_run
-//! # async fn test() -> Result<(), leftfold_testbed::Error> {
-//! use leftfold_testbed::mongodb::Server;
-//!
-//! let server = Server::replica_set(3).await?;
-//! println!("{}", server.url());
-//! server.kill(server.primary().await?).await?;
-//! server.primary().await?; // another one
-//! # Ok(())
-//! # }
-//! ```
+//! A server stops when its value is dropped, and also when the process ends in another way: by
+//! SIGKILL, or with the server in a `static`. Its directory then remains until the next server
+//! starts.
 //!
 //! [`redis`], [`nats`] and [`rabbitmq`] servers are one process each. They keep acknowledged data
 //! on disk; only [`rabbitmq`] may lose acknowledgements of deliveries when it is killed. Their
 //! programs are Debian packages, which are installed on demand without starting a service. An
 //! environment variable such as `LEFTFOLD_REDIS_SERVER` names another program.
 //!
-//! A server stops when its value is dropped, and also when the process ends in another way: by
-//! SIGKILL, or with the server in a `static`. Its directory then remains until the next server
-//! starts.
-//!
 //! Servers run on Linux only, because stopping them with their process needs a Linux feature.
+//!
+#![cfg_attr(feature = "servers", doc = "```")]
+#![cfg_attr(not(feature = "servers"), doc = "```no_run")]
+//! use leftfold_testbed::redis::Server;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), leftfold_testbed::Error> {
+//! let server = Server::start().await?;
+//! println!("{}", server.url());
+//! server.kill().await?;
+//! server.restart().await?; // with its data, on its port
+//! # Ok(())
+//! # }
+//! ```
 
 mod error;
 #[cfg(feature = "mongodb")]

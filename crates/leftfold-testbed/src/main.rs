@@ -11,21 +11,21 @@ use leftfold_testbed::mongodb::{self, Server};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Cli, MongoDb, Part};
+use crate::args::{Action, Cli, MongoDb};
 
-const NOT_DONE: u8 = 3;
+const FAILED: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().part {
-        Part::Fetch => {
-            mongodb::fetch(|did| eprintln!("{did}")).map(|_| ExitCode::SUCCESS).map_err(Failure::from)
+    let done = match Cli::parse().action {
+        Action::Fetch => {
+            mongodb::fetch(|step| eprintln!("{step}")).map(|_| ExitCode::SUCCESS).map_err(Failure::from)
         }
-        Part::MongoDb(wanted) => serve(&wanted),
+        Action::MongoDb(wanted) => serve(&wanted),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("{failure}");
-        ExitCode::from(NOT_DONE)
+        ExitCode::from(FAILED)
     })
 }
 
@@ -47,7 +47,7 @@ fn serve(wanted: &MongoDb) -> Result<ExitCode, Failure> {
             () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
             server = start(wanted) => server?,
         };
-        tell(&server, wanted.json).map_err(Failure::Output)?;
+        print(&server, wanted.json).map_err(Failure::Output)?;
         interrupted().await;
         server.shutdown().await?;
         Ok(ExitCode::SUCCESS)
@@ -58,17 +58,17 @@ async fn start(wanted: &MongoDb) -> Result<Server, Error> {
     if wanted.standalone { Server::standalone().await } else { Server::replica_set(wanted.members).await }
 }
 
-fn tell(server: &Server, as_json: bool) -> io::Result<()> {
+fn print(server: &Server, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         let members = (0..server.members())
             .map(|member| json!({ "port": server.port(member).ok(), "process": server.process_id(member).ok().flatten() }));
         let members: Vec<_> = members.collect();
-        let told = json!({ "url": server.url(), "directory": server.directory(), "members": members });
-        writeln!(out, "{told}")?;
+        let shown = json!({ "url": server.url(), "directory": server.directory(), "members": members });
+        writeln!(out, "{shown}")?;
     } else {
         writeln!(out, "{}", server.url())?;
-        eprintln!("data and logs are in {}; Ctrl-C ends it", server.directory().display());
+        eprintln!("data and logs are in {}; press Ctrl-C to stop the server", server.directory().display());
     }
     out.flush()
 }

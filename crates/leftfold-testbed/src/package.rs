@@ -24,8 +24,8 @@ pub fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Err
     }
     let doing = format!("installing the package {package} for its {name}");
     let advice = format!(
-        "as root, run: apt-get update && apt-get install --no-install-recommends {package}; or set {variable} to a {name} of \
-         your own"
+        "as root, run: apt-get update && apt-get install --no-install-recommends {package}; or set {variable} to your own \
+         {name}"
     );
     // Other threads and processes may install the same package.
     let lock = File::create(env::temp_dir().join("leftfold-testbed-packages.lock"))
@@ -34,8 +34,9 @@ pub fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Err
     if find(name).is_none() {
         install(&doing, package).map_err(|error| error.advising(&advice))?;
     }
-    find(name)
-        .ok_or_else(|| Error::new(doing, "it is installed, but the program is not there").advising(advice))
+    find(name).ok_or_else(|| {
+        Error::new(doing, "the package is installed, but the program is missing").advising(advice)
+    })
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -57,8 +58,8 @@ fn install(doing: &str, package: &str) -> Result<(), Error> {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(Error::new(doing, format!("apt-get ended with {}: {said}", output.status)))
+        let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Error::new(doing, format!("apt-get ended with {}: {text}", output.status)))
     };
     let install = ["install", "--yes", "--no-install-recommends", package];
     // The package list may be out of date.

@@ -25,7 +25,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new() -> Result<Self, Error> {
         sweep(&env::temp_dir());
-        Self::make().map_err(|error| Error::new("making a temporary directory for a server", error))
+        Self::make().map_err(|error| Error::new("creating a temporary directory for a server", error))
     }
 
     fn make() -> io::Result<Self> {
@@ -56,13 +56,13 @@ fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if ours && is_left(&entry.path()) {
+        if ours && is_abandoned(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-fn is_left(directory: &Path) -> bool {
+fn is_abandoned(directory: &Path) -> bool {
     File::open(directory.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_use_stays_and_what_is_left_goes() {
+    fn used_directories_stay_and_abandoned_ones_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let place = |name: &str| {
             let directory = parent.path().join(name);

@@ -39,7 +39,7 @@ impl Process {
             .stderr(file)
             // Ctrl-C is only for this process, which decides when the child ends.
             .process_group(0);
-        let child = start_where_threads_last(command).await?;
+        let child = spawn_from_lasting_thread(command).await?;
         Ok(Self { child, frozen: false })
     }
 
@@ -57,16 +57,16 @@ impl Process {
         self.frozen
     }
 
-    /// Sends SIGSTOP. [`stands`](Self::stands) tells when the process has stopped.
+    /// Sends SIGSTOP. [`has_stopped`](Self::has_stopped) tells when the process has stopped.
     pub(crate) fn freeze(&mut self) -> io::Result<()> {
         kill_process(self.pid(), Signal::STOP)?;
         self.frozen = true;
         Ok(())
     }
 
-    pub(crate) fn stands(&self) -> io::Result<bool> {
-        let only_look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        Ok(waitid(WaitId::Pid(self.pid()), only_look)?.is_some_and(|status| status.stopped()))
+    pub(crate) fn has_stopped(&self) -> io::Result<bool> {
+        let without_reaping = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.pid()), without_reaping)?.is_some_and(|status| status.stopped()))
     }
 
     pub(crate) fn thaw(&mut self) -> io::Result<()> {
@@ -96,21 +96,21 @@ impl Drop for Process {
 type Order = (Command, oneshot::Sender<io::Result<Child>>);
 
 /// Starts a program from a thread that lives as long as this process.
-async fn start_where_threads_last(command: Command) -> io::Result<Child> {
+async fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
     static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (orders, ordered) = mpsc::channel();
-        thread::spawn(move || start_all(&ordered));
+        thread::spawn(move || spawn_all(&ordered));
         orders
     });
     let (reply, answer) = oneshot::channel();
-    let gone = || io::Error::other("the thread that starts processes is gone");
+    let gone = || io::Error::other("the thread that starts processes has ended");
     starter.send((command, reply)).map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
-/// Starts programs for ever: the sender is never dropped.
-fn start_all(ordered: &mpsc::Receiver<Order>) {
+/// Starts programs until the process ends, because the sender is never dropped.
+fn spawn_all(ordered: &mpsc::Receiver<Order>) {
     while let Ok((mut command, reply)) = ordered.recv() {
         // The caller may have been dropped while it waited.
         if let Err(Ok(mut unwanted)) = reply.send(command.spawn()) {

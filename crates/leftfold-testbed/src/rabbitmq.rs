@@ -19,11 +19,11 @@ static RABBITMQ: Kind = Kind {
 
 /// A private RabbitMQ server, stopped on drop.
 #[derive(Debug)]
-pub struct Server(Service, #[expect(dead_code, reason = "it is kept for as long as the server")] Names);
+pub struct Server(Service, #[expect(dead_code, reason = "it is kept for as long as the server")] NameServer);
 
 /// Erlang's name server (epmd). The RabbitMQ server would otherwise start one that outlives it.
 #[derive(Debug)]
-struct Names {
+struct NameServer {
     _process: Process,
     _place: Place,
 }
@@ -35,14 +35,14 @@ impl Server {
         let found = tokio::task::spawn_blocking(|| {
             crate::package::program(RABBITMQ.name, RABBITMQ.package, RABBITMQ.variable)
         });
-        found.await.map_err(|error| Error::new("looking for rabbitmq-server", error))??;
+        found.await.map_err(|error| Error::new("finding rabbitmq-server", error))??;
         let port = free_port()?;
         let place = Place::new()?;
         let arguments = ["-port".into(), port.to_string().into(), "-address".into(), "127.0.0.1".into()];
         let process = Process::start(Path::new("epmd"), &arguments, &place.path().join("output.log")).await;
         let process =
             process.map_err(|error| Error::new(format!("starting epmd at 127.0.0.1:{port}"), error))?;
-        let names = Names { _process: process, _place: place };
+        let names = NameServer { _process: process, _place: place };
         let environment = vec![format!("ERL_EPMD_PORT={port}").into(), "ERL_EPMD_ADDRESS=127.0.0.1".into()];
         Ok(Self(Service::start(&RABBITMQ, environment).await?, names))
     }

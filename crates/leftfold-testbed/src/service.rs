@@ -48,7 +48,7 @@ impl Service {
     /// Starts a server on a free port, with variables of the form `NAME=value`.
     pub(crate) async fn start(kind: &'static Kind, environment: Vec<OsString>) -> Result<Self, Error> {
         let found = spawn_blocking(|| crate::package::program(kind.name, kind.package, kind.variable)).await;
-        let program = found.map_err(|error| Error::new(format!("looking for {}", kind.name), error))??;
+        let program = found.map_err(|error| Error::new(format!("finding {}", kind.name), error))??;
         let place = Place::new()?;
         let process = Mutex::new(None);
         let mut service = Self { kind, program, port: free_port()?, environment, process, place };
@@ -81,19 +81,21 @@ impl Service {
     pub(crate) async fn kill(&self) -> Result<(), Error> {
         let Some(mut process) = self.process().take() else { return Ok(()) };
         let killed = spawn_blocking(move || process.kill()).await.unwrap_or_else(|error| Err(error.into()));
-        killed.map_err(|error| Error::new(format!("killing {}", self.named()), error))
+        killed.map_err(|error| Error::new(format!("killing {}", self.shown()), error))
     }
 
     /// Stops the server with SIGSTOP and waits until it has stopped.
     pub(crate) async fn freeze(&self) -> Result<(), Error> {
-        let doing = format!("freezing {}", self.named());
+        let doing = format!("freezing {}", self.shown());
         self.with_process(&doing, Process::freeze)?;
-        until(&doing, || async { Ok(self.with_process(&doing, |process| process.stands())?.then_some(())) })
-            .await
+        until(&doing, || async {
+            Ok(self.with_process(&doing, |process| process.has_stopped())?.then_some(()))
+        })
+        .await
     }
 
     pub(crate) fn thaw(&self) -> Result<(), Error> {
-        self.with_process(&format!("thawing {}", self.named()), Process::thaw)
+        self.with_process(&format!("thawing {}", self.shown()), Process::thaw)
     }
 
     fn with_process<T>(
@@ -103,7 +105,7 @@ impl Service {
     ) -> Result<T, Error> {
         match &mut *self.process() {
             Some(process) => act(process).map_err(|error| Error::new(doing, error)),
-            None => Err(Error::new(doing, "it does not run; start it first")),
+            None => Err(Error::new(doing, "the server does not run; start it first")),
         }
     }
 
@@ -116,7 +118,7 @@ impl Service {
         // Another process may have got the port meanwhile. Most processes release it soon.
         while !self.launch().await? {
             if begun.elapsed() > PATIENCE {
-                let doing = format!("starting {} again", self.named());
+                let doing = format!("starting {} again", self.shown());
                 return Err(Error::new(doing, "another process keeps its port; start a new server"));
             }
         }
@@ -126,31 +128,31 @@ impl Service {
     /// Starts the process and waits until it accepts connections. Returns `false` if another
     /// process has its port.
     async fn launch(&self) -> Result<bool, Error> {
-        let starting = format!("starting {}", self.named());
+        let starting = format!("starting {}", self.shown());
         let failed = |error| Error::new(&starting, error);
         let command = (self.kind.command)(&self.program, self.directory(), self.port);
         let arguments = [&self.environment[..], &command].concat();
         let process = Process::start(Path::new("env"), &arguments, &self.log()).await.map_err(failed)?;
         *self.process() = Some(process);
         until(&starting, || async {
-            let said = self.said();
+            let log = self.log_text();
             let status = match &mut *self.process() {
                 Some(process) => process.ended().map_err(failed)?,
-                None => return Err(Error::new(&starting, "it was killed meanwhile")),
+                None => return Err(Error::new(&starting, "it was killed in the meantime")),
             };
             match status {
-                None => Ok(said.contains(self.kind.ready).then_some(true)),
-                Some(_) if said.contains(self.kind.taken) => Ok(Some(false)),
+                None => Ok(log.contains(self.kind.ready).then_some(true)),
+                Some(_) if log.contains(self.kind.taken) => Ok(Some(false)),
                 Some(status) => {
-                    Err(Error::new(&starting, format!("it ended with {status}\n{}", last_words(&said))))
+                    Err(Error::new(&starting, format!("it ended with {status}\n{}", last_lines(&log))))
                 }
             }
         })
         .await
-        .map_err(|error| Error::new(error, last_words(&self.said())))
+        .map_err(|error| Error::new(error, last_lines(&self.log_text())))
     }
 
-    fn named(&self) -> String {
+    fn shown(&self) -> String {
         format!("{} at 127.0.0.1:{}", self.kind.name, self.port)
     }
 
@@ -158,7 +160,7 @@ impl Service {
         self.directory().join("output.log")
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read(self.log()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
@@ -167,16 +169,16 @@ impl Service {
     }
 }
 
-fn last_words(said: &str) -> String {
+fn last_lines(log: &str) -> String {
     const LINES: usize = 20;
-    let lines: Vec<_> = said.lines().collect();
+    let lines: Vec<_> = log.lines().collect();
     format!("the end of its log:\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
 }
 
 /// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    bound.map(|address| address.port()).map_err(|error| Error::new("looking for a free port", error))
+    bound.map(|address| address.port()).map_err(|error| Error::new("finding a free port", error))
 }
 
 /// Defines the methods that all such servers have.

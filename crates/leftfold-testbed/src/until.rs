@@ -12,18 +12,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Calls `ask` repeatedly until it returns a value.
-pub(crate) async fn until<T, F>(doing: &str, ask: impl Fn() -> F) -> Result<T, Error>
+/// Calls `check` repeatedly until it returns a value.
+pub(crate) async fn until<T, F>(doing: &str, check: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<Option<T>, Error>>,
 {
     let begun = Instant::now();
     loop {
-        if let Some(answer) = ask().await? {
+        if let Some(answer) = check().await? {
             return Ok(answer);
         }
         if begun.elapsed() > PATIENCE {
-            return Err(Error::new(doing, format!("it is not done after {PATIENCE:?}")));
+            return Err(Error::new(doing, format!("not done after {PATIENCE:?}")));
         }
         sleep(PAUSE).await;
     }

@@ -122,7 +122,7 @@ fn a_server_outlives_the_thread_and_the_runtime_it_was_started_in() -> Outcome {
 #[tokio::test]
 async fn a_replica_set_of_two_is_refused() {
     let refused = Server::replica_set(2).await.expect_err("two members don't survive the loss of one");
-    assert!(refused.to_string().contains("use 1, or 3"), "{refused}");
+    assert!(refused.to_string().contains("use 1 member, or 3"), "{refused}");
 }
 
 #[tokio::test]

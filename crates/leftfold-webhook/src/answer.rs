@@ -110,12 +110,12 @@ mod tests {
         ] {
             assert_eq!(judged(status, retry_after), expected, "{status} {retry_after:?}");
         }
-        assert!(matches!(judged(410, Some("60")), WebhookOutcome::Gone(said) if said.contains("410")));
+        assert!(matches!(judged(410, Some("60")), WebhookOutcome::Gone(message) if message.contains("410")));
         for status in [300, 301, 302, 303, 304, 307, 308] {
-            let said = judged(status, Some("60"));
+            let message = judged(status, Some("60"));
             assert!(
-                matches!(&said, WebhookOutcome::Failed(said) if said.contains("redirects are not followed")),
-                "{said:?}"
+                matches!(&message, WebhookOutcome::Failed(message) if message.contains("redirects are not followed")),
+                "{message:?}"
             );
         }
     }
@@ -124,7 +124,9 @@ mod tests {
     fn only_the_beginning_of_a_response_is_quoted() {
         let long = "x".repeat(10_000);
         let answer = WebhookResponse { status: 500, retry_after: None, beginning: long.as_bytes() };
-        let WebhookOutcome::Failed(said) = judge(answer, Timestamp::UNIX_EPOCH) else { panic!("it failed") };
-        assert!(said.len() < 250 && said.contains("xxx"), "{said}");
+        let WebhookOutcome::Failed(message) = judge(answer, Timestamp::UNIX_EPOCH) else {
+            panic!("it failed")
+        };
+        assert!(message.len() < 250 && message.contains("xxx"), "{message}");
     }
 }

@@ -115,8 +115,8 @@ mod tests {
             &format!("{OLD} short"),
             &format!("whsec_{}", "A".repeat(88)),
         ] {
-            let said = Signer::new(wrong).map(drop).unwrap_err().to_string();
-            assert!(said.contains("secret of a webhook") && !said.contains("MfKQ"), "{wrong:?}: {said}");
+            let text = Signer::new(wrong).map(drop).unwrap_err().to_string();
+            assert!(text.contains("secret of a webhook") && !text.contains("MfKQ"), "{wrong:?}: {text}");
         }
         assert!(!format!("{:?}", Signer::new(OLD).unwrap()).contains("MfKQ"));
     }

@@ -20,7 +20,7 @@ async fn every_path_refuses_other_methods_alike() {
 async fn bad_requests_say_what_was_expected() {
     let (router, _) = shop(Vec::new()).await;
     let json = [("content-type", "application/json")];
-    for (method, path, body, status, said) in [
+    for (method, path, body, status, expected) in [
         ("GET", "/nothing", "", 404, "/openapi.json"),
         ("DELETE", "/streams/a", "", 405, "/openapi.json"),
         ("GET", "/collections/nothing/documents/a", "", 404, "cart_details, client_summary"),
@@ -48,7 +48,7 @@ async fn bad_requests_say_what_was_expected() {
     ] {
         let answer = send(&router, method, path, &json, body).await;
         let problem = answer.is(status);
-        assert!(problem["detail"].as_str().unwrap().contains(said), "{method} {path}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(expected), "{method} {path}: {problem}");
     }
     let large = format!("{{\"type\":\"a\",\"data\":\"{}\"}}", "x".repeat(20_000));
     send(&router, "POST", "/streams/a", &json, &large).await.is(413);

@@ -44,14 +44,14 @@ async fn metrics_are_exported_for_prometheus() {
 #[tokio::test]
 async fn the_doctor_says_what_to_do() {
     let (router, _) = shop(Vec::new()).await;
-    let said = get(&router, "/doctor").await.is(200);
-    assert_eq!(said["worst"], "notice", "it is in memory: {said}");
+    let report = get(&router, "/doctor").await.is(200);
+    assert_eq!(report["worst"], "notice", "it is in memory: {report}");
     let answer = post(&router, "/streams/cart-1", &json!([added(1)])).await.is(201);
     let token = answer["bookmark"].as_str().unwrap();
     get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await.is(409);
-    let said = get(&router, "/doctor").await.is(200);
-    assert_eq!(said["worst"], "wrong");
-    let of_carts = said["findings"].as_array().unwrap().iter().find(|one| one["subject"] == "cart_details");
+    let report = get(&router, "/doctor").await.is(200);
+    assert_eq!(report["worst"], "wrong");
+    let of_carts = report["findings"].as_array().unwrap().iter().find(|one| one["subject"] == "cart_details");
     let of_carts = of_carts.unwrap();
     assert_eq!((&of_carts["severity"], &of_carts["area"]), (&json!("wrong"), &json!("projections")));
     assert!(of_carts["found"].as_str().unwrap().starts_with("1 document is parked"), "{of_carts}");

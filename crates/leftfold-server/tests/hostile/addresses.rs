@@ -84,7 +84,7 @@ fn queries() -> Vec<Row> {
         ("limit is huge", list("limit=99999999999999999999999"), Problem(400, "limit")),
         ("limit is large", list("limit=1001"), Problem(400, "1 to 1000")),
         ("limit comes twice", list("limit=1&limit=2"), Problem(400, "duplicate")),
-        ("a parameter that nobody knows", list("limits=1"), Problem(400, "limits")),
+        ("an unknown parameter", list("limits=1"), Problem(400, "limits")),
         ("after has a control character", list("after=a%07"), Problem(400, "document")),
         ("$where", filter(r#"{"$where":"sleep(1000)"}"#), Problem(400, "$where")),
         ("$function", filter(r#"{"$expr":{"$function":{}}}"#), Problem(400, "$")),

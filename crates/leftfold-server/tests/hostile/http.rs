@@ -127,8 +127,8 @@ fn http() -> Vec<Row> {
             Problem(421, "Host"),
         ),
         ("another host in the first line", get("http://evil.example/log"), Problem(421, "Host")),
-        ("a page of somebody else", origin("https://evil.example"), Problem(403, "Origin")),
-        ("a page of nobody", origin("null"), Problem(403, "Origin")),
+        ("a page of another site", origin("https://evil.example"), Problem(403, "Origin")),
+        ("a page without an origin", origin("null"), Problem(403, "Origin")),
         (
             "a form",
             post_as("application/x-www-form-urlencoded", "/streams/a", EVENT),

@@ -41,8 +41,11 @@ async fn refuses(server: &Server, rows: Vec<Row>) {
         let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let detail = problem["detail"].as_str().unwrap_or_default();
         let is_so = match refused {
-            Problem(status, said) => {
-                answer.status == status && is_problem && problem["status"] == status && detail.contains(said)
+            Problem(status, message) => {
+                answer.status == status
+                    && is_problem
+                    && problem["status"] == status
+                    && detail.contains(message)
             }
             Closed => answer.status == 0,
         };

@@ -56,8 +56,8 @@ pub struct HttpResupplier {
 
 #[derive(Clone)]
 enum HttpClient {
-    Plain(Client<HttpConnector, Empty<Bytes>>),
-    Tls(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>),
+    Http(Client<HttpConnector, Empty<Bytes>>),
+    Https(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>),
 }
 
 impl fmt::Debug for HttpResupplier {
@@ -87,7 +87,7 @@ impl HttpResupplier {
         }
         let client = Client::builder(TokioExecutor::new());
         let client = match uri.scheme_str() {
-            Some("http") => HttpClient::Plain(client.build_http()),
+            Some("http") => HttpClient::Http(client.build_http()),
             Some("https") => {
                 let ring = rustls::crypto::ring::default_provider();
                 let tls =
@@ -97,7 +97,7 @@ impl HttpResupplier {
                         );
                         Error::new(Kind::Invalid, doing).with_source(error)
                     })?;
-                HttpClient::Tls(client.build(tls.https_only().enable_http1().build()))
+                HttpClient::Https(client.build(tls.https_only().enable_http1().build()))
             }
             _ => return Err(invalid("a URL that begins with http:// or https://").into()),
         };
@@ -157,8 +157,8 @@ impl HttpResupplier {
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(BATCH));
         let sent = match &self.client {
-            HttpClient::Plain(client) => client.request(request).await,
-            HttpClient::Tls(client) => client.request(request).await,
+            HttpClient::Http(client) => client.request(request).await,
+            HttpClient::Https(client) => client.request(request).await,
         };
         let response = sent.map_err(|error| failed(Kind::Unavailable, chain(&error)))?;
         match response.status() {

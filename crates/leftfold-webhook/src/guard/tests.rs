@@ -98,8 +98,8 @@ fn allowed_networks_pass_and_no_others() {
         assert!(!passes(&guard, other), "{other}");
     }
     for wrong in ["", "here", "10.0.0.0/33", "10.0.0.0/", "fd00::/129", "127.0.0.1:80"] {
-        let said = AddressGuard::allowing([wrong]).map(drop).unwrap_err().to_string();
-        assert!(said.contains("allowed network") && said.contains("10.1.0.0/16"), "{said}");
+        let text = AddressGuard::allowing([wrong]).map(drop).unwrap_err().to_string();
+        assert!(text.contains("allowed network") && text.contains("10.1.0.0/16"), "{text}");
     }
 }
 
@@ -130,10 +130,10 @@ fn only_permitted_addresses_of_a_host_are_connected_to() {
     let good = chosen(&["10.0.0.1", "1.1.1.1", "::1", "2606:4700::1111"]).unwrap();
     let good: Vec<_> = good.iter().map(|address| address.ip().to_string()).collect();
     assert_eq!(good, ["1.1.1.1", "2606:4700::1111"]);
-    let said = chosen(&["10.0.0.1"]).unwrap_err().to_string();
+    let text = chosen(&["10.0.0.1"]).unwrap_err().to_string();
     assert!(
-        said.contains("shop.example is 10.0.0.1, a private address") && said.contains("\"10.0.0.1/32\""),
-        "{said}"
+        text.contains("shop.example is 10.0.0.1, a private address") && text.contains("\"10.0.0.1/32\""),
+        "{text}"
     );
     assert!(chosen(&[]).unwrap_err().to_string().contains("no address"));
 }
@@ -142,8 +142,8 @@ fn only_permitted_addresses_of_a_host_are_connected_to() {
 #[tokio::test]
 async fn names_are_checked_when_they_are_looked_up() {
     let look = async |guard: AddressGuard| Resolver(guard).call("localhost".parse().unwrap()).await;
-    let said = look(AddressGuard::default()).await.map(drop).unwrap_err().to_string();
-    assert!(said.contains("localhost is ") && said.contains("allow = ["), "{said}");
+    let text = look(AddressGuard::default()).await.map(drop).unwrap_err().to_string();
+    assert!(text.contains("localhost is ") && text.contains("allow = ["), "{text}");
     let found = look(AddressGuard::allowing(["127.0.0.0/8", "::1"]).unwrap()).await.unwrap();
     assert!(found.map(|address| address.ip()).all(|address| address.is_loopback()));
 }

@@ -57,8 +57,8 @@ pub struct Webhook {
 
 #[derive(Clone)]
 enum HttpClient {
-    Plain(Client<HttpConnector<Resolver>, Full<Bytes>>),
-    Tls(Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>),
+    Http(Client<HttpConnector<Resolver>, Full<Bytes>>),
+    Https(Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>),
 }
 
 impl fmt::Debug for Webhook {
@@ -108,7 +108,7 @@ impl Webhook {
         let mut client = Client::builder(TokioExecutor::new());
         client.pool_timer(TokioTimer::new()).pool_max_idle_per_host(MAX_IDLE);
         let client = if scheme == "http" {
-            HttpClient::Plain(client.build(connector))
+            HttpClient::Http(client.build(connector))
         } else {
             let ring = rustls::crypto::ring::default_provider();
             let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring).map_err(|error| {
@@ -117,7 +117,7 @@ impl Webhook {
                 );
                 Error::new(Kind::Invalid, doing).with_source(error)
             })?;
-            HttpClient::Tls(client.build(tls.https_only().enable_http1().wrap_connector(connector)))
+            HttpClient::Https(client.build(tls.https_only().enable_http1().wrap_connector(connector)))
         };
         Ok(Self { url: uri, shown, signer, patience: Duration::from_secs(15), client })
     }
@@ -180,8 +180,8 @@ impl Webhook {
             .body(Full::new(body))?;
         let response = timeout_at(deadline, async {
             match &self.client {
-                HttpClient::Plain(client) => client.request(request).await,
-                HttpClient::Tls(client) => client.request(request).await,
+                HttpClient::Http(client) => client.request(request).await,
+                HttpClient::Https(client) => client.request(request).await,
             }
         });
         let response = match response.await {

@@ -69,8 +69,8 @@ async fn the_beginning_of_an_endless_response_is_read() {
         while stream.write_all(b"5\r\nagain\r\n").await.is_ok() {}
     };
     let (verdict, _) = posted(answer, Duration::from_mins(1)).await;
-    let Ok(WebhookOutcome::Failed(said)) = verdict else { panic!("{verdict:?}") };
-    assert!(said.starts_with("the response is 500: againagain") && said.len() < 300, "{said}");
+    let Ok(WebhookOutcome::Failed(text)) = verdict else { panic!("{verdict:?}") };
+    assert!(text.starts_with("the response is 500: againagain") && text.len() < 300, "{text}");
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_receiver_that_does_not_respond_is_not_waited_for() {
         let _ = stream.read_to_end(&mut rest).await;
     };
     let (verdict, _) = posted(answer, Duration::from_millis(50)).await;
-    assert!(verdict.as_ref().is_err_and(|said| said.contains("no response within 50ms")), "{verdict:?}");
+    assert!(verdict.as_ref().is_err_and(|text| text.contains("no response within 50ms")), "{verdict:?}");
 }
 
 #[tokio::test]
@@ -104,13 +104,13 @@ async fn only_permitted_addresses_are_called() {
         let webhook =
             Webhook::new(&format!("{scheme}://localhost:{port}/"), signer(), AddressGuard::default())
                 .unwrap();
-        let said = webhook.post("a/b/1", Bytes::new()).await.map(drop).unwrap_err().to_string();
-        assert!(said.contains("localhost is ") && said.contains("allow = ["), "{said}");
+        let text = webhook.post("a/b/1", Bytes::new()).await.map(drop).unwrap_err().to_string();
+        assert!(text.contains("localhost is ") && text.contains("allow = ["), "{text}");
         for host in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"] {
             let url = format!("{scheme}://{host}:{port}/");
-            let said =
+            let text =
                 Webhook::new(&url, signer(), AddressGuard::default()).map(drop).unwrap_err().to_string();
-            assert!(said.contains(host) && said.contains("allow = ["), "{said}");
+            assert!(text.contains(host) && text.contains("allow = ["), "{text}");
         }
     }
     let is_uncalled =
@@ -128,8 +128,8 @@ fn invalid_urls_are_refused() {
         ("http://1.1.1.1/hidden", "must be called by https"),
         ("https://shop example/", "https://shop.example/hooks"),
     ] {
-        let said = Webhook::new(wrong, signer(), AddressGuard::default()).map(drop).unwrap_err().to_string();
-        assert!(said.contains(expected) && !said.contains("hidden"), "{wrong:?}: {said}");
+        let text = Webhook::new(wrong, signer(), AddressGuard::default()).map(drop).unwrap_err().to_string();
+        assert!(text.contains(expected) && !text.contains("hidden"), "{wrong:?}: {text}");
     }
 }
 
