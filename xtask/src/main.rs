@@ -19,7 +19,7 @@ usage: cargo xtask test
   soak    drive the daemon with hostile scripts, requests, files, clocks and kills, beside a bystander who must not
           notice; on both stores, half the time each, if none is named
   words   report comments and pages that are hard to read: lines that begin with What, Whether, How, Who, Whoever or
-          Those, sentences over 30 words, comments over 100 columns; --lines lists each place
+          Those, sentences over 25 words, comments over 100 columns; --lines lists each place
 ";
 
 /// The steps of `cargo xtask test`, in order: steps that fail fast come first.

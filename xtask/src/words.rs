@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 /// Words at the start of a comment that stand for an unnamed noun.
 const OPENERS: [&str; 6] = ["What", "Whether", "How", "Who", "Whoever", "Those"];
 /// The limit for a sentence; longer ones are hard to follow.
-const MAX_WORDS: usize = 30;
+const MAX_WORDS: usize = 25;
 /// The limit for a comment line; wider ones do not fit beside another file.
 const MAX_COLUMNS: usize = 100;
 
@@ -55,7 +55,7 @@ pub(crate) fn report(arguments: &[&str]) -> ExitCode {
     let text = if flags.contains(&&"--lines") { places(&reports) } else { table(&reports) };
     match stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough.
+        // The reader of the output has closed it.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -85,7 +85,7 @@ impl Report {
         for block in &blocks {
             for line in block {
                 report.lines += 1;
-                if OPENERS.contains(&line.text.split([' ', ',']).next().unwrap_or_default()) {
+                if OPENERS.contains(&first_word(&line.text)) {
                     report.openers.push(Finding { line: line.number, text: line.text.clone() });
                 }
                 if !is_page && line.columns > MAX_COLUMNS {
@@ -96,6 +96,11 @@ impl Report {
         }
         report
     }
+}
+
+/// Returns the first word without punctuation or an apostrophe: "What" of "What's left".
+fn first_word(text: &str) -> &str {
+    text.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
 /// Returns the comments of a source file, in blocks of adjacent lines.
@@ -224,7 +229,7 @@ mod tests {
         let wide = "x".repeat(MAX_COLUMNS);
         let long = "word ".repeat(MAX_WORDS + 1);
         let source = format!(
-            "//! Whether it is so.\n//! Those who\n//! ```\n//! How(code)\n//! ```\nfn what() {{}} // What\n/// {wide}\n\
+            "//! Whether it is so.\n//! Who's there\n//! ```\n//! How(code)\n//! ```\nfn what() {{}} // What\n/// {wide}\n\
              /// {long}\n    // However it is. {long}\n"
         );
         let report = Report::of("a.rs", &source);
@@ -235,7 +240,7 @@ mod tests {
         assert_eq!(lines(&report.long), [7, 9], "a sentence without a full stop goes on in the next line");
         let places = places(&[("a.rs".to_owned(), report)]);
         assert!(
-            places.starts_with("a.rs:1: opener: Whether it is so.\na.rs:2: opener: Those who\n"),
+            places.starts_with("a.rs:1: opener: Whether it is so.\na.rs:2: opener: Who's there\n"),
             "{places}"
         );
     }

@@ -39,7 +39,7 @@ impl Repairs {
         for collection in COLLECTIONS {
             let repaired = self.repaired.entry(collection).or_default();
             let tell = |_: &Unit, outcome: &RepairOutcome| {
-                *repaired += u64::from(*outcome == RepairOutcome::Repaired)
+                *repaired += u64::from(*outcome == RepairOutcome::Repaired);
             };
             app.retry_all(collection, false, tell).await?;
         }

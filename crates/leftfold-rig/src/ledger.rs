@@ -32,7 +32,7 @@ impl Ledger {
                 match bookmark.parse() {
                     Ok(bookmark) => self.acknowledged.push((ids, bookmark)),
                     Err(error) => {
-                        self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"))
+                        self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"));
                     }
                 }
                 Some(append)
@@ -47,7 +47,7 @@ impl Ledger {
                     match bookmark.parse() {
                         Ok(bookmark) => self.acknowledged.push((vec![id], bookmark)),
                         Err(error) => {
-                            self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"))
+                            self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"));
                         }
                     }
                 }

@@ -54,7 +54,7 @@ pub(crate) async fn app<S: TestedStore>(args: &Process) -> leftfold::Result<Left
     };
     let notes = [Notes::new(true), Notes::new(false)];
     if args.fixed {
-        notes.iter().for_each(Notes::mend);
+        notes.iter().for_each(Notes::fix);
     }
     let [streams, contents] = notes;
     let app = Leftfold::on(S::at(&args.place).await?).worker(&args.name).options(options);

@@ -224,7 +224,7 @@ async fn trouble(crew: &mut Crew) -> Failure {
 async fn check<S: TestedStore>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) -> Result<(), Failure> {
     let store = app.store();
     let ledger = std::mem::take(&mut *watcher.ledger.lock().unwrap_or_else(PoisonError::into_inner));
-    watcher.checker.finally(store, &ledger.bookmarks()).await?;
+    watcher.checker.check_end(store, &ledger.bookmarks()).await?;
     for wrong in ledger.check(store).await? {
         watcher.checker.violated(wrong);
     }

@@ -51,7 +51,7 @@ impl Watcher {
         let mut seen = 0;
         while !self.ending.load(Ordering::Relaxed) {
             if S::READS_KEEP_UP {
-                self.checker.survey(&store).await?;
+                self.checker.check_all(&store).await?;
             }
             let snapshot = patiently::<S, _, _>(|| store.snapshot(&directory)).await?;
             if snapshot.instant() < seen {
@@ -81,7 +81,7 @@ impl Watcher {
                 Advance { projection: collection.clone(), from: Mark::default(), to: Checkpoint::default() };
             let commit =
                 Commit { advance: Some(advance), changes: vec![CollectionWrites { collection, writes }] };
-            self.checker.look(store, &commit).await?;
+            self.checker.check_commit(store, &commit).await?;
         }
         Ok(())
     }

@@ -48,12 +48,12 @@ pub fn stories() -> impl Iterator<Item = Story> {
 impl Story {
     /// Returns the number of points at which the victim can die.
     pub fn points(self) -> Result<u64, std::io::Error> {
-        self.tell(u64::MAX, false).map(|(points, _)| points)
+        self.run(u64::MAX, false).map(|(points, _)| points)
     }
 
     /// Runs the story with a victim that dies at a point. Returns the number of points passed, and
     /// the run.
-    pub fn tell(self, dies_at: u64, trace: bool) -> Result<(u64, WorldRun), std::io::Error> {
+    pub fn run(self, dies_at: u64, trace: bool) -> Result<(u64, WorldRun), std::io::Error> {
         in_own_time(async move {
             let store = SimStore::new(self.partitions, self.atomic, Faults::none(), trace);
             let options = FoldOptions {
@@ -64,27 +64,27 @@ impl Story {
                 lease: Duration::from_millis(500),
                 ..FoldOptions::default()
             };
-            let telling = Telling { world: World::new(Dice::new(1), store, options), story: self, dies_at };
-            let points = match telling.tell().await {
+            let running = StoryRun { world: World::new(Dice::new(1), store, options), story: self, dies_at };
+            let points = match running.run().await {
                 Ok(points) => points,
                 Err(error) => {
-                    telling.world.store.shared().checker.violated(format!("I10: {error}"));
+                    running.world.store.shared().checker.violated(format!("I10: {error}"));
                     0
                 }
             };
-            (points, telling.world.end().await)
+            (points, running.world.end().await)
         })
     }
 }
 
-struct Telling {
+struct StoryRun {
     world: World,
     story: Story,
     dies_at: u64,
 }
 
-impl Telling {
-    async fn tell(&self) -> Result<u64> {
+impl StoryRun {
+    async fn run(&self) -> Result<u64> {
         let world = &self.world;
         let (mut producer, mut operator) = (self.victim(Victim::Producer), self.victim(Victim::Operator));
         let mut worker = Worker { store: self.victim(Victim::Worker), app: None };
@@ -95,8 +95,8 @@ impl Telling {
             }
             worker.catch_up(world).await?;
             if half == 0 {
-                world.mend();
-                unless_dead(world, &mut operator, |store| self.mend(store)).await?;
+                world.fix_code();
+                unless_dead(world, &mut operator, |store| self.retry(store)).await?;
                 unless_dead(world, &mut operator, |store| self.refold(store)).await?;
                 unless_dead(world, &mut operator, |store| self.rebuild(store)).await?;
             }
@@ -108,7 +108,7 @@ impl Telling {
         };
         let points = fuse.polls();
         fuse.put_out();
-        world.come_right().await?;
+        world.recover().await?;
         if let Some(app) = worker.app {
             app.stop().await;
         }
@@ -117,9 +117,9 @@ impl Telling {
     }
 
     /// Returns a store handle for an actor, which dies if it is the victim.
-    fn victim(&self, who: Victim) -> SimStore {
-        let store = self.world.store.worker(&format!("{who:?}"));
-        if who == self.story.victim && self.dies_at < u64::MAX {
+    fn victim(&self, actor: Victim) -> SimStore {
+        let store = self.world.store.worker(&format!("{actor:?}"));
+        if actor == self.story.victim && self.dies_at < u64::MAX {
             store.fuse().light(self.dies_at);
         }
         store
@@ -146,7 +146,7 @@ impl Telling {
         Ok(())
     }
 
-    async fn mend(&self, store: SimStore) -> Result<()> {
+    async fn retry(&self, store: SimStore) -> Result<()> {
         let app = self.world.app(&store, "operator").open().await?;
         for name in [BY_STREAM, BY_CONTENT] {
             app.retry_all(name, false, |_, _| ()).await?;

@@ -43,9 +43,9 @@ impl Dice {
     }
 
     /// Shuffles the elements.
-    pub fn shuffle<T>(&self, these: &mut [T]) {
-        for last in (1..these.len()).rev() {
-            these.swap(last, usize::try_from(self.below(last as u64 + 1)).unwrap_or(last));
+    pub fn shuffle<T>(&self, elements: &mut [T]) {
+        for last in (1..elements.len()).rev() {
+            elements.swap(last, usize::try_from(self.below(last as u64 + 1)).unwrap_or(last));
         }
     }
 

@@ -149,12 +149,12 @@ impl Faults {
     /// Returns faults that never occur.
     pub fn none() -> Self {
         let none = Self::drawn(&Dice::new(0));
-        none.heal();
+        none.end();
         none
     }
 
     /// Ends all faults.
-    pub fn heal(&self) {
+    pub fn end(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
 

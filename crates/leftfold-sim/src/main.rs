@@ -88,16 +88,16 @@ fn plant(_: &str) -> Result<(), std::io::Error> {
 }
 
 /// Prints the violations. Returns `true` if there are none.
-fn report(what: &str, again: &str, run: &WorldRun) -> bool {
+fn report(title: &str, arguments: &str, run: &WorldRun) -> bool {
     const TAIL: usize = 15;
     if run.violations.is_empty() {
         return true;
     }
-    eprintln!("{what} failed:");
+    eprintln!("{title} failed:");
     run.violations.iter().take(5).for_each(|violation| eprintln!("  {violation}"));
     eprintln!("  the end of the trace:");
     let earlier = run.trace.len().saturating_sub(TAIL);
     run.trace[earlier..].iter().for_each(|line| eprintln!("  {line}"));
-    eprintln!("  to repeat it: cargo run --release -p leftfold-sim -- {again}");
+    eprintln!("  to repeat it: cargo run --release -p leftfold-sim -- {arguments}");
     false
 }

@@ -57,10 +57,10 @@ pub(crate) fn crashes(threads: usize) -> Result<bool> {
         let points = story.points()?;
         let (bar, failed, began) = (progress(points, "points"), AtomicU64::new(0), Instant::now());
         on_all(threads, points, |point, (): &mut ()| {
-            let (_, run) = story.tell(point, false)?;
+            let (_, run) = story.run(point, false)?;
             if !run.violations.is_empty() {
                 failed.fetch_add(1, Ordering::Relaxed);
-                let (_, run) = story.tell(point, true)?;
+                let (_, run) = story.run(point, true)?;
                 bar.suspend(|| report(&format!("{story:?}, dead at point {point},"), "--crashes", &run));
             }
             bar.inc(1);
@@ -141,9 +141,9 @@ fn on_all<T: Default + Send>(
     })
 }
 
-fn progress(count: u64, what: &str) -> ProgressBar {
+fn progress(count: u64, unit: &str) -> ProgressBar {
     let bar = ProgressBar::new(count);
-    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{per_sec}}, {{eta}} left");
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
     ProgressStyle::with_template(&template).map(|style| bar.clone().with_style(style)).unwrap_or(bar)
 }
 

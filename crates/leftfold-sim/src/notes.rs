@@ -126,26 +126,26 @@ pub struct FoldedEvents {
 pub struct Notes {
     by_stream: bool,
     /// `true` once the code is fixed. All users of the same code share this.
-    mended: Arc<AtomicBool>,
+    fixed: Arc<AtomicBool>,
     tries: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Notes {
     /// Creates the projection by stream, or by content, with code that is not fixed yet.
     pub fn new(by_stream: bool) -> Self {
-        Self { by_stream, mended: Arc::default(), tries: Arc::default() }
+        Self { by_stream, fixed: Arc::default(), tries: Arc::default() }
     }
 
     /// Returns a copy of the code in its current version. Later fixes do not affect the copy.
     #[must_use]
     pub fn as_it_is(&self) -> Self {
-        let mended = Arc::new(AtomicBool::new(self.mended.load(Ordering::Relaxed)));
-        Self { mended, ..self.clone() }
+        let fixed = Arc::new(AtomicBool::new(self.fixed.load(Ordering::Relaxed)));
+        Self { fixed, ..self.clone() }
     }
 
     /// Fixes the code for all that share it.
-    pub fn mend(&self) {
-        self.mended.store(true, Ordering::Relaxed);
+    pub fn fix(&self) {
+        self.fixed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -165,7 +165,7 @@ impl Projection for Notes {
     }
 
     fn upcast(&self, mut event: Event) -> Event {
-        if self.mended.load(Ordering::Relaxed) && event.data.as_str().contains("garbled") {
+        if self.fixed.load(Ordering::Relaxed) && event.data.as_str().contains("garbled") {
             event.data = Json::stored(event.data.as_str().replace("garbled", "to"));
         }
         event
@@ -178,7 +178,7 @@ impl Projection for Notes {
     ) -> Result<Option<FoldedEvents>, Error> {
         match &event.data {
             Happened::Cleared { .. } => return Ok(None),
-            Happened::Poison { .. } if !self.mended.load(Ordering::Relaxed) => return Err("poison".into()),
+            Happened::Poison { .. } if !self.fixed.load(Ordering::Relaxed) => return Err("poison".into()),
             Happened::Flaky { .. } => {
                 let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
                 let tries = tries.entry(event.id.to_string()).or_default();

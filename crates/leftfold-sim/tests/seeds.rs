@@ -36,7 +36,7 @@ fn a_victim_dies_at_each_point_and_the_story_ends_well() {
         let points = story.points().expect("a runtime");
         assert!(points > 50, "{story:?} has only {points} points");
         for point in (0..points).step_by(29) {
-            let (_, run) = story.tell(point, true).expect("a runtime");
+            let (_, run) = story.run(point, true).expect("a runtime");
             assert!(
                 run.trace.iter().any(|line| line.contains("is dead")),
                 "{story:?}: nobody died at {point}"

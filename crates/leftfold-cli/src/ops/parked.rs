@@ -127,7 +127,7 @@ impl RetryCounts {
         out: &mut Out,
     ) -> Result<(), Failure> {
         let (kind, id) = parts(unit);
-        let (outcome, error) = match outcome {
+        let (name, error) = match outcome {
             RepairOutcome::Repaired => ("repaired", None),
             RepairOutcome::StillFailing(error) => ("still-failing", Some(error)),
             RepairOutcome::NotParked => ("not-parked", None),
@@ -135,7 +135,7 @@ impl RetryCounts {
         self.repaired += u64::from(*outcome == RepairOutcome::Repaired);
         self.failing += u64::from(error.is_some());
         out.element(&json!({
-            "collection": collection, "unit": kind, "id": id, "outcome": outcome, "error": error,
+            "collection": collection, "unit": kind, "id": id, "outcome": name, "error": error,
         }))?;
         let result = match outcome {
             RepairOutcome::Repaired if self.dry_run => "would be repaired".to_owned(),

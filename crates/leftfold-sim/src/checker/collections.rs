@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leftfold::{Collection, Documents, Mark, Position, Result};
 
-use super::fold::SetAside;
+use super::fold::ParkedStreams;
 use crate::notes::{BY_CONTENT, BY_STREAM};
 
 /// Returns the projection that writes a collection of documents.
@@ -30,7 +30,7 @@ pub(super) fn folded(mark: &Mark) -> Mark {
 }
 
 /// Returns the parked streams of a projection, each with its first and last parked position.
-pub(super) async fn set_aside_through(
+pub(super) async fn parked_ranges(
     store: &impl Documents,
     projection: &Collection,
 ) -> Result<BTreeMap<String, (Position, Position)>> {
@@ -41,10 +41,10 @@ pub(super) async fn set_aside_through(
         .collect())
 }
 
-pub(super) async fn set_aside(store: &impl Documents, projection: &Collection) -> Result<SetAside> {
+pub(super) async fn parked_streams(store: &impl Documents, projection: &Collection) -> Result<ParkedStreams> {
     if projection.base().as_str() != BY_CONTENT {
-        return Ok(SetAside::new());
+        return Ok(ParkedStreams::new());
     }
-    let rows = set_aside_through(store, projection).await?;
+    let rows = parked_ranges(store, projection).await?;
     Ok(rows.into_iter().map(|(stream, (from, _))| (stream, from)).collect())
 }

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 
 use leftfold::{Bookmark, Collection, Documents, Log, Result};
 
-use super::fold::{SetAside, listed, same};
+use super::fold::{ParkedStreams, listed, same};
 use super::state::Checker;
 use crate::notes::{BY_CONTENT, BY_STREAM};
 
 impl Checker {
     /// Checks the final state, after all repairs. Nothing is parked, every document is the naive
     /// fold of all its events, and the log has all acknowledged events.
-    pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Bookmark]) -> Result<()> {
-        self.read_on(store).await?;
+    pub async fn check_end(&self, store: &(impl Log + Documents), acknowledged: &[Bookmark]) -> Result<()> {
+        self.read_log(store).await?;
         for name in [BY_STREAM, BY_CONTENT] {
             let collection = Collection::new(name)?;
             for parked in [collection.clone(), collection.streams()] {
@@ -33,7 +33,7 @@ impl Checker {
             let ids = state.routed.keys().filter(|(projection, _)| *projection == name).map(|(_, id)| id);
             let ids: BTreeSet<_> = ids.chain(stored.keys().copied()).cloned().collect();
             for id in ids {
-                let expected = state.naive(name, &id, &heads, &SetAside::new());
+                let expected = state.naive(name, &id, &heads, &ParkedStreams::new());
                 let actual = stored.get(&id).cloned().unwrap_or_default();
                 if !same(&expected, &actual, &heads) {
                     state

@@ -10,7 +10,7 @@ use super::state::State;
 use crate::notes::FoldedEvents;
 
 /// Parked streams, each with its first parked position.
-pub(super) type SetAside = BTreeMap<String, Position>;
+pub(super) type ParkedStreams = BTreeMap<String, Position>;
 
 impl State {
     /// Returns the expected events of a document: the fold of its events up to a mark, without
@@ -20,11 +20,11 @@ impl State {
         projection: &'static str,
         id: &DocumentId,
         upto: &Mark,
-        aside: &SetAside,
+        parked_streams: &ParkedStreams,
     ) -> Vec<String> {
         let mut listed = Vec::new();
         for step in self.routed.get(&(projection, id.clone())).into_iter().flatten() {
-            let waits = aside.get(&step.stream).is_some_and(|from| step.position >= *from);
+            let waits = parked_streams.get(&step.stream).is_some_and(|from| step.position >= *from);
             if waits || step.position > upto.position(step.partition) {
                 continue;
             }
@@ -42,10 +42,15 @@ impl State {
     /// Of a parked stream it may contain the first events or all: some worker could decode them, or
     /// the stream is being retried. A document that waits for a refold may lack the last events of
     /// each stream, but none before them.
-    pub(super) fn is_fold(&mut self, collection: &Collection, record: &Record, aside: &SetAside) {
+    pub(super) fn check_fold(
+        &mut self,
+        collection: &Collection,
+        record: &Record,
+        parked_streams: &ParkedStreams,
+    ) {
         let Some(projection) = projection(collection) else { return };
         let (now, mark) = (listed(record), &record.header.mark);
-        let expected = self.naive(projection, &record.id, mark, aside);
+        let expected = self.naive(projection, &record.id, mark, parked_streams);
         if same(&expected, &now, &self.read_up_to) {
             return;
         }
@@ -61,7 +66,7 @@ impl State {
             }
         }
         if self
-            .cuts(projection, &record.id, &now, aside)
+            .cuts(projection, &record.id, &now, parked_streams)
             .iter()
             .any(|cut| same(&self.naive(projection, &record.id, mark, cut), &now, &self.read_up_to))
         {
@@ -80,11 +85,11 @@ impl State {
         projection: &'static str,
         id: &DocumentId,
         now: &[String],
-        aside: &SetAside,
-    ) -> Vec<SetAside> {
+        parked_streams: &ParkedStreams,
+    ) -> Vec<ParkedStreams> {
         let steps = self.routed.get(&(projection, id.clone())).map(Vec::as_slice).unwrap_or_default();
-        let mut cuts = vec![SetAside::new()];
-        for (stream, from) in aside {
+        let mut cuts = vec![ParkedStreams::new()];
+        for (stream, from) in parked_streams {
             let own = || steps.iter().filter(|step| step.stream == *stream && step.position >= *from);
             let last = own().rfind(|step| now.contains(&step.name));
             let ends = own().filter(|step| step.clears).chain(last).map(|step| Position(step.position.0 + 1));

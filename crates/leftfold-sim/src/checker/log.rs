@@ -11,7 +11,7 @@ use crate::notes::{BY_CONTENT, BY_STREAM};
 impl Checker {
     /// Returns whether an event with this id and content is in the log.
     pub async fn is_logged(&self, store: &impl Log, id: &EventId, data: &Json) -> Result<bool> {
-        self.read_on(store).await?;
+        self.read_log(store).await?;
         Ok(self.state().ids.get(id) == Some(data))
     }
 
@@ -24,14 +24,14 @@ impl Checker {
         document: &str,
         bookmark: &Bookmark,
     ) -> Result<bool> {
-        self.read_on(store).await?;
+        self.read_log(store).await?;
         let (state, id) = (self.state(), DocumentId::new(document)?);
         let steps = state.routed.get(&(projection, id)).map(Vec::as_slice).unwrap_or_default();
         let own = name(&bookmark.stream, bookmark.revision);
         Ok(steps.iter().any(|step| step.name == own) && steps.iter().all(|step| !step.clears))
     }
 
-    pub(super) async fn read_on(&self, log: &impl Log) -> Result<()> {
+    pub(super) async fn read_log(&self, log: &impl Log) -> Result<()> {
         for partition in (0..log.partitions()).map(Partition) {
             let after = self.state().read_up_to.position(partition);
             let page = log.read(partition, after, Limit { events: usize::MAX, bytes: usize::MAX }).await?;
@@ -40,7 +40,7 @@ impl Checker {
             let after = state.read_up_to.position(partition);
             state.read_up_to.advance(&partition.into(), page.through.0);
             for event in page.events.into_iter().filter(|event| event.position > after) {
-                state.learn(&event);
+                state.add_event(&event);
             }
         }
         Ok(())
@@ -48,7 +48,7 @@ impl Checker {
 }
 
 impl State {
-    fn learn(&mut self, event: &Event) {
+    fn add_event(&mut self, event: &Event) {
         if self.ids.insert(event.id.clone(), event.data.clone()).is_some() {
             self.violations.push(format!("I6: event {} is in the log twice", event.id));
         }

@@ -11,7 +11,7 @@ use super::state::{Passed, State};
 
 impl State {
     /// Checks that a document never loses an event it has folded.
-    pub(super) fn see(&mut self, collection: &Collection, record: &Record) {
+    pub(super) fn check_progress(&mut self, collection: &Collection, record: &Record) {
         let (now, mark) = (listed(record), &record.header.mark);
         let key = (collection.stored(0), record.id.clone());
         let (before, had) = self.documents.insert(key, (mark.clone(), now.clone())).unwrap_or_default();
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Advances a checkpoint and returns the events it passed.
-    pub(super) fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<Passed> {
+    pub(super) fn advance_checkpoint(&mut self, projection: &Collection, now: &Mark) -> Vec<Passed> {
         let now = &folded(now);
         let before = self.checkpoints.insert(projection.stored(0), now.clone()).unwrap_or_default();
         if !now.covers(&before) {

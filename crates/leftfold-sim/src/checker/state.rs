@@ -40,8 +40,8 @@ pub(super) type Passed = (Step, Vec<DocumentId>);
 
 impl Checker {
     /// Records a violation.
-    pub fn violated(&self, what: String) {
-        self.state().violations.push(what);
+    pub fn violated(&self, violation: String) {
+        self.state().violations.push(violation);
     }
 
     /// Returns the violations so far.

@@ -3,32 +3,32 @@
 use leftfold::documents::Commit;
 use leftfold::{Collection, Documents, Log, Result};
 
-use super::collections::{folded, is_there, set_aside, set_aside_through};
+use super::collections::{folded, is_there, parked_ranges, parked_streams};
 use super::state::Checker;
 use crate::notes::{BY_CONTENT, BY_STREAM};
 
 impl Checker {
     /// Checks the result of a commit while nothing else runs, and returns the new violations.
-    pub async fn look(&self, store: &(impl Log + Documents), commit: &Commit) -> Result<Vec<String>> {
+    pub async fn check_commit(&self, store: &(impl Log + Documents), commit: &Commit) -> Result<Vec<String>> {
         let before = self.state().violations.len();
-        self.read_on(store).await?;
+        self.read_log(store).await?;
         for changes in &commit.changes {
             if !is_there(store, &changes.collection).await? {
                 continue;
             }
             let ids = changes.writes.iter().map(|write| write.record.id.clone()).collect();
             let records = store.load_current(&changes.collection, ids).await?;
-            let aside = set_aside(store, &changes.collection).await?;
+            let parked = parked_streams(store, &changes.collection).await?;
             let mut state = self.state();
             for record in &records {
-                state.see(&changes.collection, record);
-                state.is_fold(&changes.collection, record, &aside);
+                state.check_progress(&changes.collection, record);
+                state.check_fold(&changes.collection, record, &parked);
             }
         }
         if let Some(advance) = &commit.advance
             && is_there(store, &advance.projection).await?
         {
-            self.see_checkpoint(store, &advance.projection).await?;
+            self.check_checkpoint(store, &advance.projection).await?;
         }
         Ok(self.state().violations[before..].to_vec())
     }
@@ -36,7 +36,7 @@ impl Checker {
     /// Checks that a new live generation is as far as the previous one, so that no reader goes
     /// back. Without atomic commits it skips the documents. A worker may have written those of a
     /// batch whose checkpoint came too late.
-    pub async fn switched(
+    pub async fn check_switch(
         &self,
         store: &impl Documents,
         before: &Collection,
@@ -60,29 +60,29 @@ impl Checker {
     }
 
     /// Checks everything stored while others are working, so it sees the data piece by piece.
-    pub async fn survey(&self, store: &(impl Log + Documents)) -> Result<()> {
+    pub async fn check_all(&self, store: &(impl Log + Documents)) -> Result<()> {
         for name in [BY_STREAM, BY_CONTENT] {
             let collection = Collection::new(name)?;
             let records = store.scan(&collection, None, usize::MAX).await?;
-            self.read_on(store).await?;
+            self.read_log(store).await?;
             let mut state = self.state();
             for record in &records {
-                state.see(&collection, record);
+                state.check_progress(&collection, record);
             }
         }
         Ok(())
     }
 
     /// Checks that a checkpoint never falls and passes no event that is unaccounted for.
-    async fn see_checkpoint(&self, store: &(impl Log + Documents), projection: &Collection) -> Result<()> {
+    async fn check_checkpoint(&self, store: &(impl Log + Documents), projection: &Collection) -> Result<()> {
         let now = store.checkpoint(projection).await?.mark;
-        let passed = self.state().pass(projection, &now);
+        let passed = self.state().advance_checkpoint(projection, &now);
         if passed.is_empty() {
             return Ok(());
         }
-        let aside = set_aside_through(store, projection).await?;
+        let parked = parked_ranges(store, projection).await?;
         for (step, ids) in passed {
-            if aside
+            if parked
                 .get(&step.stream)
                 .is_some_and(|(from, through)| (*from..=*through).contains(&step.position))
             {

@@ -40,32 +40,32 @@ impl World {
         Self { dice, store, common: Arc::default() }
     }
 
-    pub(crate) async fn live(&self) {
+    pub(crate) async fn run(&self) {
         if let Err(error) = self.run_phases().await {
             self.store.violated(format!("I10: {error}"));
         }
     }
 
     async fn run_phases(&self) -> Result<()> {
-        let (healthy, healed) = watch::channel(false);
+        let (end_faults, faults_ended) = watch::channel(false);
         let mut writers = JoinSet::new();
         for _ in 0..2 + self.dice.below(3) {
-            writers.spawn(self.writer().await?.write(healed.clone()));
+            writers.spawn(self.writer().await?.write(faults_ended.clone()));
         }
         sleep(FAULT_PHASE).await;
-        self.store.shared().faults.heal();
+        self.store.shared().faults.end();
         self.store.shared().trace.note(|| "the faults end".to_owned());
-        healthy.send_replace(true);
+        end_faults.send_replace(true);
         let ended = async {
             while let Some(ended) = writers.join_next().await {
-                ended.map_err(|_| late("a writer panicked"))??;
+                ended.map_err(|_| failure("a writer panicked"))??;
             }
             Ok::<_, Error>(())
         };
-        timeout(TIME_LIMIT, ended).await.map_err(|_| late("a writer did not end"))??;
+        timeout(TIME_LIMIT, ended).await.map_err(|_| failure("a writer did not end"))??;
         // Wait for delayed writes.
         sleep(LATE).await;
-        timeout(TIME_LIMIT, self.come_right()).await.map_err(|_| late("not all calls ended in time"))??;
+        timeout(TIME_LIMIT, self.recover()).await.map_err(|_| failure("not all calls ended in time"))??;
         self.check().await
     }
 
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// Checks that without faults every outcome is known and every call succeeds.
-    async fn come_right(&self) -> Result<()> {
+    async fn recover(&self) -> Result<()> {
         let mut last = self.writer().await?;
         last.operate(self.common.operations()).await?;
         for id in ALL {
@@ -88,14 +88,14 @@ impl World {
         let ids = ALL.into_iter().map(DocumentId::new).collect::<Result<_, _>>()?;
         let stored = self.store.inner().contents(&ExternalCollection::new(SHEETS)?, ids).await?;
         let stored: Vec<_> = stored.into_iter().map(|stored| (stored.id, stored.body)).collect();
-        for violation in self.store.shared().contents.finally(&DocumentId::new(KEPT)?, &stored) {
+        for violation in self.store.shared().contents.check_end(&DocumentId::new(KEPT)?, &stored) {
             self.store.violated(violation);
         }
         Ok(())
     }
 }
 
-/// Returns the error of a step that is not done within its time limit.
-fn late(what: &str) -> Error {
-    Error::new(Kind::Store, what)
+/// Returns the error of a step that failed or took too long.
+fn failure(message: &str) -> Error {
+    Error::new(Kind::Store, message)
 }

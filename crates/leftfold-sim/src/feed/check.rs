@@ -31,11 +31,10 @@ impl SimulatedFeed {
             bytes += page.held.iter().map(Held::bytes).sum::<u64>();
         }
         let survey = inner.survey(Vec::new()).await?;
-        let said =
-            survey.totals.values().fold((0, 0), |sum, totals| (sum.0 + totals.events, sum.1 + totals.bytes));
-        if said != (events, bytes) {
+        let totals = survey.totals.values().fold((0, 0), |sum, one| (sum.0 + one.events, sum.1 + one.bytes));
+        if totals != (events, bytes) {
             checker.violated(format!(
-                "I7: {events} events with {bytes} bytes are held, and the totals say {said:?}"
+                "I7: {events} events with {bytes} bytes are held, and the totals say {totals:?}"
             ));
         }
         let most = limits.events.div_ceil(inner.partitions().into()) * u64::from(inner.partitions());

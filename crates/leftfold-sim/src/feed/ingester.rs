@@ -23,7 +23,7 @@ pub(crate) struct Ingester {
 
 impl Ingester {
     /// Ingests until the faults have ended and everything has arrived.
-    pub(crate) async fn run(self, healed: watch::Receiver<bool>) -> Result<()> {
+    pub(crate) async fn run(self, faults_ended: watch::Receiver<bool>) -> Result<()> {
         loop {
             let store = self.store.worker(&self.name);
             let clock = Arc::new(Clock::new(self.dice.split(), store.clone()));
@@ -32,7 +32,7 @@ impl Ingester {
                 biased;
                 () = store.fuse().blown() => false,
                 () = self.heal(&sequencer) => false,
-                ended = self.ingest(&store, &sequencer, &healed) => ended?,
+                ended = self.ingest(&store, &sequencer, &faults_ended) => ended?,
             };
             store.shared().feed.tally.add(sequencer.counts());
             if ended {
@@ -47,7 +47,7 @@ impl Ingester {
         &self,
         store: &SimStore,
         sequencer: &Sequencer<SimStore>,
-        healed: &watch::Receiver<bool>,
+        faults_ended: &watch::Receiver<bool>,
     ) -> Result<bool> {
         let Self { dice, .. } = self;
         let feed = &store.shared().feed;
@@ -56,7 +56,7 @@ impl Ingester {
             let most = usize::try_from(1 + dice.below(6)).unwrap_or(1);
             let batch = feed.receive(most);
             if batch.is_empty() {
-                let is_done = *healed.borrow() && feed.is_empty();
+                let is_done = *faults_ended.borrow() && feed.is_empty();
                 if is_done && store.inner().waiting(None, 1).await?.is_empty() {
                     return Ok(true);
                 }

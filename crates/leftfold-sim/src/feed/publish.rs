@@ -16,13 +16,13 @@ use crate::store::SimStore;
 
 impl SimulatedFeed {
     /// Publishes events until the faults end, and applies the feed's faults to them.
-    pub(crate) async fn publish(store: SimStore, dice: Dice, healed: watch::Receiver<bool>) {
+    pub(crate) async fn publish(store: SimStore, dice: Dice, faults_ended: watch::Receiver<bool>) {
         let (shared, faults) = (store.shared(), &store.shared().faults);
         let linked = dice.happens(300);
         let streams = 1 + dice.below(3);
         for number in 0..40 {
             sleep(dice.time(Duration::from_secs(1))).await;
-            if *healed.borrow() {
+            if *faults_ended.borrow() {
                 break;
             }
             let Ok(stream) = StreamId::new(format!("f{}", dice.below(streams))) else { continue };

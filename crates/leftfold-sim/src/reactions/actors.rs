@@ -42,7 +42,7 @@ pub(super) async fn append(store: &SimStore, stream: &str, kind: &str, number: u
 }
 
 /// Writes documents and events until the faults end.
-pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receiver<bool>) -> Result<()> {
+pub(super) async fn write_on(store: SimStore, dice: Dice, faults_ended: watch::Receiver<bool>) -> Result<()> {
     let number = 2 + dice.below(5);
     let mut ids: Vec<_> = (0..number).map(|number| format!("d{number}")).collect();
     if dice.happens(400) {
@@ -55,7 +55,7 @@ pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receive
     let torn = if dice.happens(300) { 50 } else { 0 };
     for number in 0..80 {
         sleep(dice.time(Duration::from_millis(pause))).await;
-        if *healed.borrow() {
+        if *faults_ended.borrow() {
             break;
         }
         let noise = || if dice.happens(torn) { TORN } else { dice.below(3) };
@@ -87,10 +87,10 @@ pub(super) async fn operate(
     reacting: ReactorHandle<SimStore>,
     store: SimStore,
     dice: Dice,
-    healed: watch::Receiver<bool>,
+    faults_ended: watch::Receiver<bool>,
 ) {
     let careful = dice.happens(500);
-    while !*healed.borrow() {
+    while !*faults_ended.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
         let Some(reaction) = dice.pick(&REACTIONS) else { continue };
         if !store.strikes(Fault::Meddling) {

@@ -50,24 +50,24 @@ impl Ledger {
     /// Checks that this reaction's task agrees with the last state of a document.
     fn last_state(&self, key: &TaskKey, task: Option<&Task>, wanted: &Wanted) -> Vec<String> {
         let state = self.state();
-        let what = format!("{}/{}", key.reaction, key.document);
+        let label = format!("{}/{}", key.reaction, key.document);
         let is_hopeless = matches!(key.document.as_str(), POISON | DEADLY);
         let Some(task) = task else {
             let is_wanted = *wanted != Wanted::Nothing;
             return is_wanted
-                .then(|| format!("I10: {what} has no task for {wanted:?}"))
+                .then(|| format!("I10: {label} has no task for {wanted:?}"))
                 .into_iter()
                 .collect();
         };
         let mut wrong = Vec::new();
         if matches!(task.state, Is::Pending | Is::Running | Is::Changed) {
-            wrong.push(format!("I10: {what} is {:?} in the end", task.state));
+            wrong.push(format!("I10: {label} is {:?} in the end", task.state));
         }
         let value = match wanted {
             Wanted::Value(value) => value,
             Wanted::Nothing => {
                 if task.inside {
-                    wrong.push(format!("I10: {what} left the filter, and its task does not show it"));
+                    wrong.push(format!("I10: {label} left the filter, and its task does not show it"));
                 }
                 return wrong;
             }
@@ -75,7 +75,7 @@ impl Ledger {
                 let says_why = task.error.as_ref().is_some_and(|error| error.contains("torn"));
                 if task.state != Is::Failed || !says_why {
                     let Task { state, error, .. } = task;
-                    wrong.push(format!("I10: {what} can't be read, and its task is {state:?}: {error:?}"));
+                    wrong.push(format!("I10: {label} can't be read, and its task is {state:?}: {error:?}"));
                 }
                 return wrong;
             }
@@ -84,7 +84,7 @@ impl Ledger {
         if !task.inside || task.watched.as_str() != value || task.state != expected {
             let Task { state, inside, watched, .. } = task;
             wrong.push(format!(
-                "I10: {what} is {value}, and its task is {state:?} for {}, inside: {inside}",
+                "I10: {label} is {value}, and its task is {state:?} for {}, inside: {inside}",
                 watched.as_str()
             ));
         }
@@ -154,8 +154,8 @@ impl World {
         let states = vec![Is::Pending, Is::Running, Is::Changed];
         let open = self.store.inner().list_tasks(Query { states, ..Query::default() }, None, 10).await?;
         for task in open {
-            let what = format!("{}/{}", task.key.reaction, task.key.document);
-            self.store.violated(format!("I10: {what} is {:?} in the end", task.state));
+            let label = format!("{}/{}", task.key.reaction, task.key.document);
+            self.store.violated(format!("I10: {label} is {:?} in the end", task.state));
         }
         for registered in self.store.inner().registered().await? {
             if registered.comparing.is_some() && REACTIONS.contains(&registered.name.as_str()) {

@@ -17,7 +17,7 @@ use crate::store::SimStore;
 
 /// The context of a handler: the parts of its node.
 #[derive(Clone)]
-pub(super) struct Hands {
+pub(super) struct HandlerContext {
     pub(super) store: SimStore,
     pub(super) dice: Arc<Dice>,
     pub(super) setup: Arc<Setup>,
@@ -25,16 +25,16 @@ pub(super) struct Hands {
 }
 
 /// Detects a handler that is canceled before it has finished.
-struct Begun {
+struct RunningHandler {
     store: SimStore,
     task: Task,
-    through: bool,
+    has_ended: bool,
 }
 
-impl Drop for Begun {
+impl Drop for RunningHandler {
     fn drop(&mut self) {
         self.store.shared().ledger.is_through(&self.store.name, &self.task);
-        if !self.through {
+        if !self.has_ended {
             for violation in self.store.shared().ledger.cancelled(&self.store.name, &self.task) {
                 self.store.violated(violation);
             }
@@ -43,27 +43,27 @@ impl Drop for Begun {
 }
 
 /// Records when a handler releases its lock.
-struct Turn {
+struct HeldLock {
     store: SimStore,
     number: u64,
 }
 
-impl Drop for Turn {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         self.store.shared().ledger.unlocked(self.number);
     }
 }
 
-impl Hands {
+impl HandlerContext {
     /// Returns the reaction with this name.
     pub(super) fn reaction(&self, name: &str) -> Reaction {
-        let hands = self.clone();
+        let context = self.clone();
         match name {
-            "mail" => self.on_things(name).run(move |ctx| hands.clone().run(ctx, Self::mail)),
-            "books" => self.on_things(name).run(move |ctx| hands.clone().run(ctx, Self::book)),
-            "turns" => self.on_things(name).run(move |ctx| hands.clone().run(ctx, Self::take_turn)),
-            "ship" => self.on_events(name).for_each(move |ctx| hands.clone().run(ctx, Self::ship)),
-            _ => self.on_events(name).for_each(move |ctx| hands.clone().run(ctx, Self::tally)),
+            "mail" => self.on_things(name).run(move |ctx| context.clone().run(ctx, Self::mail)),
+            "books" => self.on_things(name).run(move |ctx| context.clone().run(ctx, Self::book)),
+            "turns" => self.on_things(name).run(move |ctx| context.clone().run(ctx, Self::run_locked)),
+            "ship" => self.on_events(name).for_each(move |ctx| context.clone().run(ctx, Self::ship)),
+            _ => self.on_events(name).for_each(move |ctx| context.clone().run(ctx, Self::tally)),
         }
     }
 
@@ -103,38 +103,38 @@ impl Hands {
         R: Future<Output = Result<(), HandlerError>>,
     {
         let (store, task) = (self.store.clone(), ctx.task().clone());
-        let mut begun = Begun { store: store.clone(), task: task.clone(), through: false };
-        self.said(store.shared().ledger.began(&store.name, &task));
-        let trouble = |rate| !store.shared().faults.is_calm() && self.dice.happens(rate);
+        let mut running = RunningHandler { store: store.clone(), task: task.clone(), has_ended: false };
+        self.report(store.shared().ledger.began(&store.name, &task));
+        let occurs = |rate| !store.shared().faults.is_calm() && self.dice.happens(rate);
         if ctx.id().as_str() == DEADLY && !store.shared().faults.is_calm() {
             store.shared().trace.note(|| format!("{} is killed by a document", store.name));
             store.fuse().light(0);
             store.fuse().run(std::future::pending::<()>()).await;
         }
-        if trouble(self.setup.lingers) {
+        if occurs(self.setup.lingers) {
             sleep(self.dice.time(self.setup.visibility * 3)).await;
         }
-        if trouble(self.setup.throttles) {
+        if occurs(self.setup.throttles) {
             let (held_up, from) = (self.dice.time(Duration::from_secs(3)), Instant::now());
             if ctx.throttle(held_up).await.is_ok() {
                 store.shared().ledger.throttled(&task.key.reaction, from + held_up);
             }
         }
-        if trouble(self.setup.defers) {
+        if occurs(self.setup.defers) {
             ctx.defer(self.dice.time(Duration::from_secs(3)));
-            begun.through = true;
+            running.has_ended = true;
             return Ok(());
         }
-        let ill = trouble(self.setup.fails);
-        if ill && self.dice.happens(400) {
-            begun.through = true;
+        let fails = occurs(self.setup.fails);
+        if fails && self.dice.happens(400) {
+            running.has_ended = true;
             // Some errors are too long for any store.
             let times = if self.dice.happens(30) { 30_000 } else { 1 };
             return Err("it does not work today".repeat(times).into());
         }
-        let panics = ill && self.dice.happens(300);
+        let panics = fails && self.dice.happens(300);
         let handled = handle(self, ctx).await;
-        begun.through = true;
+        running.has_ended = true;
         handled?;
         if task.key.document.as_str() == POISON || task.key.document.as_str() == DEADLY {
             return Err("it can't be done".into());
@@ -143,7 +143,7 @@ impl Hands {
             // This avoids the message that a panic prints.
             std::panic::resume_unwind(Box::new("a handler panics"));
         }
-        if ill {
+        if fails {
             return Err("it was done, and failed".into());
         }
         store.shared().ledger.succeeded(&task);
@@ -154,19 +154,19 @@ impl Hands {
     async fn mail(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         self.read(&ctx).await?;
         sleep(self.dice.time(Duration::from_millis(50))).await;
-        self.said(self.store.shared().ledger.sent(ctx.task(), None));
+        self.report(self.store.shared().ledger.sent(ctx.task(), None));
         Ok(())
     }
 
     async fn read(&self, ctx: &Context<Thing>) -> Result<(), HandlerError> {
-        let asked = self.store.shared().ledger.writes();
+        let writes = self.store.shared().ledger.writes();
         let found = serde_json::to_value(ctx.document().await?)?;
         let planned: Value = ctx.watched()?;
-        self.said(self.store.shared().ledger.read(ctx.id(), asked, &found, &planned));
+        self.report(self.store.shared().ledger.read(ctx.id(), writes, &found, &planned));
         Ok(())
     }
 
-    fn said(&self, wrong: Vec<String>) {
+    fn report(&self, wrong: Vec<String>) {
         for wrong in wrong {
             self.store.violated(wrong);
         }
@@ -179,30 +179,30 @@ impl Hands {
             return Err("its effect can't be recorded".into());
         }
         self.store.shared().ledger.succeeded(ctx.task());
-        let forgets = self.forgets();
+        let ignores_result = self.ignores_result();
         let booking = tokio::spawn(async move { self.store.book(&ctx).await });
         match booking.await? {
-            Err(NotCurrent::Store(error)) if forgets && error.kind() == Kind::Unknown => Ok(()),
+            Err(NotCurrent::Store(error)) if ignores_result && error.kind() == Kind::Unknown => Ok(()),
             booked => Ok(booked?),
         }
     }
 
     /// Returns whether the handler ignores the result of its transaction.
-    fn forgets(&self) -> bool {
+    fn ignores_result(&self) -> bool {
         self.dice.happens(200)
     }
 
     /// Does something under a lock.
-    async fn take_turn(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
+    async fn run_locked(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         let ledger = &self.store.shared().ledger;
         let before = ledger.highest_lock();
         let Some(lock) = ctx.lock("door").await? else {
             ctx.defer(Duration::from_millis(200) + self.dice.time(Duration::from_millis(300)));
             return Ok(());
         };
-        let who = format!("{} for {}, claim {}", self.store.name, ctx.id(), ctx.epoch());
-        let _turn = Turn { store: self.store.clone(), number: lock.number() };
-        self.said(ledger.locked(lock.number(), before, &self.store.name, &who));
+        let owner = format!("{} for {}, claim {}", self.store.name, ctx.id(), ctx.epoch());
+        let _held = HeldLock { store: self.store.clone(), number: lock.number() };
+        self.report(ledger.locked(lock.number(), before, &self.store.name, &owner));
         // Some handlers take longer than a lock lasts without renewal.
         let most = Duration::from_millis(if self.dice.happens(30) { 12_000 } else { 1_500 });
         sleep(self.dice.time(most)).await;
@@ -211,23 +211,23 @@ impl Hands {
             return Err("the lock is lost".into());
         }
         self.read(&ctx).await?;
-        self.said(ledger.sent(ctx.task(), None));
+        self.report(ledger.sent(ctx.task(), None));
         Ok(())
     }
 
     async fn ship(self, ctx: Context<Event>) -> Result<(), HandlerError> {
         let revision = ctx.event()?.revision.0;
         sleep(self.dice.time(Duration::from_millis(50))).await;
-        self.said(self.store.shared().ledger.sent(ctx.task(), Some(revision)));
+        self.report(self.store.shared().ledger.sent(ctx.task(), Some(revision)));
         Ok(())
     }
 
     async fn tally(self, ctx: Context<Event>) -> Result<(), HandlerError> {
         self.store.shared().ledger.succeeded(ctx.task());
-        let forgets = self.forgets();
+        let ignores_result = self.ignores_result();
         let booking = tokio::spawn(async move { self.store.book_event(&ctx).await });
         match booking.await? {
-            Err(error) if forgets && error.kind() == Kind::Unknown => Ok(()),
+            Err(error) if ignores_result && error.kind() == Kind::Unknown => Ok(()),
             booked => Ok(booked?),
         }
     }

@@ -8,9 +8,9 @@ use leftfold::{Log as _, Partition, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::handlers::Hands;
+use super::handlers::HandlerContext;
 use super::things::REACTIONS;
-use super::world::{World, late};
+use super::world::{World, failure};
 use crate::clock::Clock;
 use crate::faults::Fault;
 use crate::store::SimStore;
@@ -31,12 +31,12 @@ impl World {
             .trace
             .note(|| format!("{name} starts, code {code}, {reactions:?}, plans {plans}, runs {runs}"));
         let dice = Arc::new(self.dice.split());
-        let hands = Hands { store: store.clone(), dice, setup: Arc::clone(&self.setup), code };
+        let context = HandlerContext { store: store.clone(), dice, setup: Arc::clone(&self.setup), code };
         let clock = Clock::new(self.dice.split(), store.clone());
         let mut reactor = Reactor::on(store.clone()).env(clock).worker(name).plans(plans);
         reactor = reactor.sweep_every(Duration::from_secs(2)).concurrency(6);
         for name in reactions {
-            reactor = reactor.reaction(hands.reaction(name));
+            reactor = reactor.reaction(context.reaction(name));
         }
         if !runs {
             reactor = reactor.runs(Vec::<String>::new());
@@ -76,7 +76,7 @@ impl World {
 
     /// Starts, stops, pauses and replaces nodes until the faults end. Then one node remains that
     /// does everything, with the latest code.
-    pub(super) async fn run_nodes(&self, healed: watch::Receiver<bool>) -> Result<Vec<Node>> {
+    pub(super) async fn run_nodes(&self, faults_ended: watch::Receiver<bool>) -> Result<Vec<Node>> {
         let (shared, ledger) = (self.store.shared(), &self.store.shared().ledger);
         let (count, began) = (1 + self.dice.below(3), Instant::now());
         let mut nodes: Vec<Node> = Vec::new();
@@ -89,7 +89,7 @@ impl World {
                 }
                 !is_dead
             });
-            if *healed.borrow() {
+            if *faults_ended.borrow() {
                 for node in &nodes {
                     ledger.stands_still(&node.store.name, false);
                     node.store.gate().open();
@@ -97,17 +97,17 @@ impl World {
                 }
                 let code = if self.deployment.is_some() { 2 } else { 1 };
                 let last = self.node("last", code, &REACTIONS, true, true).await;
-                nodes.push(last.ok_or_else(|| late("the last node could not start"))?);
+                nodes.push(last.ok_or_else(|| failure("the last node could not start"))?);
                 return Ok(nodes);
             }
-            while (nodes.len() as u64) < count && !*healed.borrow() {
+            while (nodes.len() as u64) < count && !*faults_ended.borrow() {
                 nodes.extend(self.any_node(number, began).await);
                 number += 1;
                 sleep(Duration::from_millis(20)).await;
             }
             sleep(self.dice.time(Duration::from_secs(3))).await;
             let Some(at) = usize::try_from(self.dice.below(nodes.len() as u64)).ok() else { continue };
-            let Some(node) = nodes.get(at).filter(|_| !*healed.borrow()) else { continue };
+            let Some(node) = nodes.get(at).filter(|_| !*faults_ended.borrow()) else { continue };
             let name = &node.store.name;
             if shared.faults.strikes(Fault::Crash) {
                 let polls = self.dice.below(40);

@@ -46,44 +46,44 @@ impl World {
         Self { dice, store, setup: Arc::new(setup), deployment, operator }
     }
 
-    pub(crate) async fn live(&self) {
+    pub(crate) async fn run(&self) {
         if let Err(error) = Box::pin(self.run_phases()).await {
             self.store.violated(format!("I10: {error}"));
         }
     }
 
     async fn run_phases(&self) -> Result<()> {
-        let (healthy, healed) = watch::channel(false);
-        let mut others = JoinSet::new();
-        others.spawn(write_on(self.store.clone(), self.dice.split(), healed.clone()));
-        let healing = async {
+        let (end_faults, faults_ended) = watch::channel(false);
+        let mut writers = JoinSet::new();
+        writers.spawn(write_on(self.store.clone(), self.dice.split(), faults_ended.clone()));
+        let ending = async {
             sleep(FAULT_PHASE).await;
-            self.store.shared().faults.heal();
+            self.store.shared().faults.end();
             self.store.shared().trace.note(|| "the faults end".to_owned());
-            healthy.send_replace(true);
+            end_faults.send_replace(true);
         };
         let operating = async {
             let operator = self.operator().await?;
-            operate(operator.clone(), self.operator.clone(), self.dice.split(), healed.clone()).await;
+            operate(operator.clone(), self.operator.clone(), self.dice.split(), faults_ended.clone()).await;
             Ok::<_, Error>(operator)
         };
-        let (nodes, operator, ()) = tokio::join!(self.run_nodes(healed.clone()), operating, healing);
-        while let Some(ended) = others.join_next().await {
-            ended.map_err(|_| late("a writer panicked"))??;
+        let (nodes, operator, ()) = tokio::join!(self.run_nodes(faults_ended.clone()), operating, ending);
+        while let Some(ended) = writers.join_next().await {
+            ended.map_err(|_| failure("a writer panicked"))??;
         }
         // Wait for delayed writes.
         sleep(LATE).await;
         let (operator, nodes) = (operator?, nodes?);
-        let come_right = self.come_right(&operator, &nodes);
-        let Ok(right) = timeout(TIME_LIMIT, come_right).await else {
+        let recover = self.recover(&operator, &nodes);
+        let Ok(right) = timeout(TIME_LIMIT, recover).await else {
             self.check().await?;
-            return Err(late("not everything was handled in time"));
+            return Err(failure("not everything was handled in time"));
         };
         right?;
         for node in &nodes {
             self.store.shared().ledger.node_ends(&node.store.name);
             let stopped = node.reacting.stop(Duration::from_secs(1));
-            timeout(TIME_LIMIT, stopped).await.map_err(|_| late("a node did not stop"))?;
+            timeout(TIME_LIMIT, stopped).await.map_err(|_| failure("a node did not stop"))?;
         }
         operator.stop(Duration::ZERO).await;
         self.check().await
@@ -103,7 +103,7 @@ impl World {
 
     /// Checks that without faults everything is handled, and that later changes are handled at
     /// once.
-    async fn come_right(&self, operator: &ReactorHandle<SimStore>, nodes: &[Node]) -> Result<()> {
+    async fn recover(&self, operator: &ReactorHandle<SimStore>, nodes: &[Node]) -> Result<()> {
         let Some(last) = nodes.last() else { return Ok(()) };
         for reaction in REACTIONS {
             resume(operator, &self.store, reaction).await;
@@ -140,7 +140,7 @@ impl World {
     }
 }
 
-/// Returns the error of a step that is not done within its time limit.
-pub(super) fn late(what: &str) -> Error {
-    Error::new(Kind::Store, what)
+/// Returns the error of a step that failed or took too long.
+pub(super) fn failure(message: &str) -> Error {
+    Error::new(Kind::Store, message)
 }

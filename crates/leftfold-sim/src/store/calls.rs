@@ -17,12 +17,12 @@ impl SimStore {
     /// Wraps every operation: it takes time, and may fail before it does anything.
     pub(super) async fn answer<T, E: From<Error>>(
         &self,
-        what: &str,
+        name: &str,
         operation: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let operation = async {
             self.gate.pass().await;
-            self.enter(what).await?;
+            self.enter(name).await?;
             let answer = operation.await;
             self.gate.pass().await;
             answer
@@ -30,7 +30,7 @@ impl SimStore {
         self.fuse.run(operation).await
     }
 
-    async fn enter(&self, what: &str) -> Result<()> {
+    async fn enter(&self, name: &str) -> Result<()> {
         let faults = &self.shared.faults;
         self.takes(Duration::from_millis(2)).await;
         if self.strikes(Fault::Slow) {
@@ -47,11 +47,11 @@ impl SimStore {
         }
         if self.shared.is_down.load(Ordering::Relaxed) && !faults.is_calm() {
             self.shared.ledger.gone(&self.name, Duration::ZERO);
-            return Err(Error::new(Kind::Unavailable, format!("{what}: the store is down")));
+            return Err(Error::new(Kind::Unavailable, format!("{name}: the store is down")));
         }
         if self.strikes(Fault::Fails) {
             self.shared.ledger.trouble(&self.name);
-            return Err(Error::new(Kind::Unavailable, format!("{what}: could not reach the store")));
+            return Err(Error::new(Kind::Unavailable, format!("{name}: could not reach the store")));
         }
         Ok(())
     }
@@ -60,12 +60,12 @@ impl SimStore {
     /// unknown.
     pub(super) async fn written<T: Send + 'static>(
         &self,
-        what: &str,
+        name: &str,
         write: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let unknown = || {
             self.shared.ledger.trouble(&self.name);
-            Err(Error::new(Kind::Unknown, format!("{what}: lost the connection")))
+            Err(Error::new(Kind::Unknown, format!("{name}: lost the connection")))
         };
         if self.strikes(Fault::LostUnknown) {
             return unknown();

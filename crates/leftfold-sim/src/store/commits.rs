@@ -95,7 +95,7 @@ impl SimStore {
 
     /// Has the checker look at the result of a commit.
     async fn check(&self, commit: &Commit) -> Result<()> {
-        for violation in self.shared.checker.look(&self.shared.inner, commit).await? {
+        for violation in self.shared.checker.check_commit(&self.shared.inner, commit).await? {
             self.shared.trace.note(|| violation);
         }
         Ok(())
@@ -122,8 +122,8 @@ fn alone(collection: &Collection, write: DocumentWrite) -> Arc<Commit> {
 fn in_short(commit: &Commit) -> String {
     let parked = |parked: &Parked| {
         let Parked { position, from, through, .. } = parked;
-        let anew = if parked.anew { "anew " } else { "" };
-        format!(" {anew}parked at {position} from {from} through {through}")
+        let refold = if parked.anew { "to be refolded, " } else { "" };
+        format!(" {refold}parked at {position} from {from} through {through}")
     };
     let write = |write: &DocumentWrite| {
         let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();

@@ -19,7 +19,7 @@ impl SimStore {
     /// and the outcome may be unknown to the caller.
     async fn piecemeal<P, T, F>(
         &self,
-        what: &str,
+        name: &str,
         parts: Vec<P>,
         each: impl Fn(Self, Option<CallId>, P) -> F + Send + 'static,
     ) -> Result<Vec<T>>
@@ -31,10 +31,10 @@ impl SimStore {
         let (ledger, dice) = (&self.shared.contents, self.shared.faults.dice());
         let call = ledger.current(&self.name);
         let any = |count: usize| usize::try_from(dice.below(count as u64)).unwrap_or(0);
-        self.answer(what, async {
+        self.answer(name, async {
             let unknown = || {
                 ledger.doubt(call);
-                Err(Error::new(Kind::Unknown, format!("{what}: lost the connection")))
+                Err(Error::new(Kind::Unknown, format!("{name}: lost the connection")))
             };
             if self.strikes(Fault::LostUnknown) {
                 return unknown();

@@ -103,7 +103,10 @@ impl Documents for SimStore {
             if is_kept && before != after {
                 self.shared.trace.note(|| format!("{}: {collection} from {before} to {after}", self.name));
                 let (before, after) = (collection.generation(before), collection.generation(after));
-                self.shared.checker.switched(&self.shared.inner, &before, &after, self.shared.atomic).await?;
+                self.shared
+                    .checker
+                    .check_switch(&self.shared.inner, &before, &after, self.shared.atomic)
+                    .await?;
             }
             if self.strikes(Fault::AppliedUnknown) { unknown() } else { Ok(is_kept) }
         })

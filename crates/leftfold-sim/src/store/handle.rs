@@ -63,9 +63,9 @@ impl SimStore {
     }
 
     /// Records a violation.
-    pub(crate) fn violated(&self, what: String) {
-        self.shared.trace.note(|| what.clone());
-        self.shared.checker.violated(what);
+    pub(crate) fn violated(&self, violation: String) {
+        self.shared.trace.note(|| violation.clone());
+        self.shared.checker.violated(violation);
     }
 
     /// Returns whether the fault occurs now, and notes it.

@@ -19,9 +19,9 @@ pub(crate) async fn read(
     app: App<SimStore>,
     dice: Dice,
     responses: Arc<Responses>,
-    healed: watch::Receiver<bool>,
+    faults_ended: watch::Receiver<bool>,
 ) {
-    while !*healed.borrow() {
+    while !*faults_ended.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
         let bookmark = dice.pick(&responses.acknowledged()).cloned();
         let Some(bookmark) = bookmark else { continue };
@@ -43,10 +43,10 @@ pub(crate) async fn read_own(app: &App<SimStore>, document: &str, bookmark: Book
             let listed = seen.is_some_and(|seen| seen.events.contains(&own));
             let must = checker.must_list(store.inner(), projection, document, &bookmark).await;
             if !listed && must.unwrap_or(false) {
-                let what =
+                let violation =
                     format!("I11: a read of {document} at least at {bookmark} does not contain its event");
-                store.shared().trace.note(|| what.clone());
-                checker.violated(what);
+                store.shared().trace.note(|| violation.clone());
+                checker.violated(violation);
             }
         }
         Err(ReadError::Parked { .. }) => {
@@ -60,8 +60,8 @@ pub(crate) async fn read_own(app: &App<SimStore>, document: &str, bookmark: Book
 }
 
 /// Retries and refolds beside the workers.
-pub(crate) async fn meddle(app: App<SimStore>, dice: Dice, healed: watch::Receiver<bool>) {
-    while !*healed.borrow() {
+pub(crate) async fn operate(app: App<SimStore>, dice: Dice, faults_ended: watch::Receiver<bool>) {
+    while !*faults_ended.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
         if !app.store().shared().faults.strikes(Fault::Meddling) {
             continue;
@@ -83,11 +83,11 @@ pub(crate) async fn rebuild(
     app: App<SimStore>,
     dice: Dice,
     responses: Arc<Responses>,
-    healed: watch::Receiver<bool>,
+    faults_ended: watch::Receiver<bool>,
 ) {
     /// The timeout. Other actors continue an operation that is left unfinished.
     const PATIENCE: Duration = Duration::from_secs(6);
-    while !*healed.borrow() {
+    while !*faults_ended.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
         if !app.store().shared().faults.strikes(Fault::Rebuilding) {
             continue;

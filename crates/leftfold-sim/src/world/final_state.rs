@@ -15,9 +15,9 @@ use crate::notes::{BY_CONTENT, BY_STREAM, Happened};
 
 impl World {
     /// Checks that without faults everything is folded and repaired within a time limit, and works.
-    pub(crate) async fn come_right(&self) -> Result<()> {
+    pub(crate) async fn recover(&self) -> Result<()> {
         let operator = self.open("healer").await;
-        let come_right = async {
+        let recover = async {
             // The workers complete a switch that has begun.
             for name in [BY_STREAM, BY_CONTENT] {
                 let collection = Collection::new(name)?;
@@ -46,16 +46,16 @@ impl World {
             self.responses.acknowledged().push(bookmark);
             operator.caught_up().await
         };
-        timeout(TIME_LIMIT, come_right)
+        timeout(TIME_LIMIT, recover)
             .await
-            .unwrap_or_else(|_| Err(late("not everything was folded in time")))
+            .unwrap_or_else(|_| Err(failure("not everything was folded in time")))
     }
 
     /// Checks the final state.
     pub(crate) async fn check(&self) -> Result<()> {
         let acknowledged = self.responses.acknowledged().clone();
         self.store.shared().feed.check_end(&self.store).await?;
-        self.store.shared().checker.finally(self.store.inner(), &acknowledged).await
+        self.store.shared().checker.check_end(self.store.inner(), &acknowledged).await
     }
 
     /// Returns the result of the run.
@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-/// Returns the error of a step that is not done within its time limit.
-pub(super) fn late(what: &str) -> Error {
-    Error::new(Kind::Store, what)
+/// Returns the error of a step that failed or took too long.
+pub(super) fn failure(message: &str) -> Error {
+    Error::new(Kind::Store, message)
 }

@@ -27,16 +27,16 @@ pub(crate) struct Producer {
 
 impl Producer {
     /// Appends events until the faults end.
-    pub(crate) async fn produce(self, healed: watch::Receiver<bool>) {
+    pub(crate) async fn produce(self, faults_ended: watch::Receiver<bool>) {
         for number in 0..40 {
             sleep(self.dice.time(Duration::from_millis(1_300))).await;
-            if *healed.borrow() {
+            if *faults_ended.borrow() {
                 break;
             }
             let stream = format!("s{}", self.dice.below(5));
             let Ok(events) = self.events(number) else { continue };
-            let wishes = self.dice.happens(200).then(|| Revision(self.dice.below(20)));
-            let expected = wishes.map_or(Expected::Any, Expected::Revision);
+            let revision = self.dice.happens(200).then(|| Revision(self.dice.below(20)));
+            let expected = revision.map_or(Expected::Any, Expected::Revision);
             self.append(&stream, expected, events).await;
         }
     }

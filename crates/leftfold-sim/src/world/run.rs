@@ -28,15 +28,15 @@ pub struct WorldRun {
 /// Runs a seed in two worlds, each with its own time. The first has events and documents. The
 /// second has reactions for even seeds, and documents without events for odd ones.
 pub fn run(seed: u64, trace: bool) -> Result<WorldRun, std::io::Error> {
-    let mut run = in_own_time(async move { World::drawn(seed, trace).live().await })?;
+    let mut run = in_own_time(async move { World::drawn(seed, trace).run().await })?;
     let store = in_own_time(async move {
         if seed.is_multiple_of(2) {
             let world = reactions::World::drawn(seed, trace);
-            world.live().await;
+            world.run().await;
             world.store
         } else {
             let world = contents::World::drawn(seed, trace);
-            world.live().await;
+            world.run().await;
             world.store
         }
     })?;

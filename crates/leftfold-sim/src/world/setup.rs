@@ -82,7 +82,7 @@ impl World {
     }
 
     /// Fixes the code: workers that start from now on can decode and fold everything.
-    pub(crate) fn mend(&self) {
-        self.notes.iter().for_each(Notes::mend);
+    pub(crate) fn fix_code(&self) {
+        self.notes.iter().for_each(Notes::fix);
     }
 }

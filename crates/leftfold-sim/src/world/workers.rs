@@ -15,7 +15,7 @@ use crate::store::SimStore;
 impl World {
     /// Starts, stops, pauses and replaces workers until the faults end. Each worker runs the code
     /// of its start: a deployment affects only workers that start later.
-    pub(super) async fn run_workers(&self, healed: watch::Receiver<bool>) -> Vec<App<SimStore>> {
+    pub(super) async fn run_workers(&self, faults_ended: watch::Receiver<bool>) -> Vec<App<SimStore>> {
         let deployment = self.dice.happens(800).then(|| Instant::now() + self.dice.time(FAULT_PHASE));
         let deployment = if self.is_crowded { Some(Instant::now()) } else { deployment };
         let mut codes = Vec::new();
@@ -23,7 +23,7 @@ impl World {
         let mut alive: Vec<App<SimStore>> = Vec::new();
         loop {
             if deployment.is_some_and(|at| at <= Instant::now()) {
-                self.mend();
+                self.fix_code();
             }
             alive.retain(|worker| !worker.store().fuse().is_blown());
             while (alive.len() as u64) < count {
@@ -38,8 +38,8 @@ impl World {
                 }
             }
             sleep(self.dice.time(Duration::from_secs(3))).await;
-            if *healed.borrow() {
-                codes.iter().for_each(Notes::mend);
+            if *faults_ended.borrow() {
+                codes.iter().for_each(Notes::fix);
                 for worker in &alive {
                     worker.store().gate().open();
                     worker.store().fuse().put_out();

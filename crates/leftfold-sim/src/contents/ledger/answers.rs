@@ -40,7 +40,7 @@ impl Ledger {
         let (has_written, is_certain) = (of.wrote(id), of.doubts == 0);
         let made = version(to.as_ref().or(from.as_ref()));
         let mut wrong = Vec::new();
-        let mut told = |is_wrong: bool, what: &str| {
+        let mut check = |is_wrong: bool, what: &str| {
             if is_wrong {
                 wrong.push(format!("I11: the response to call {call} for {id} is {answer:?}, {what}"));
             }
@@ -48,26 +48,26 @@ impl Ledger {
         let mut happened = None;
         match answer {
             WriteAnswer::Applied(version) => {
-                told(!has_written, "and the call did not write it");
-                told(Some(*version) != made, "which has the wrong version");
+                check(!has_written, "and the call did not write it");
+                check(Some(*version) != made, "which has the wrong version");
             }
             WriteAnswer::AlreadyApplied(version) => {
                 happened = Some(Sometimes::Already);
-                told(!state.was(call, id, |body| body == to.as_ref()), "which was never its content");
-                told(is_certain && has_written, "and the call wrote it");
-                told(Some(*version) != made, "which has the wrong version");
+                check(!state.was(call, id, |body| body == to.as_ref()), "which was never its content");
+                check(is_certain && has_written, "and the call wrote it");
+                check(Some(*version) != made, "which has the wrong version");
             }
             WriteAnswer::Conflict(found) => {
                 happened = Some(Sometimes::Conflict);
                 let is = found.as_ref().and_then(|found| value(&found.document));
-                told(!state.was(call, id, |body| body == is.as_ref()), "which was never its content");
-                told(is == *to, "which is the new content");
-                told(is == *from, "which is the expected content");
-                told(is_certain && has_written, "and the call wrote it");
+                check(!state.was(call, id, |body| body == is.as_ref()), "which was never its content");
+                check(is == *to, "which is the new content");
+                check(is == *from, "which is the expected content");
+                check(is_certain && has_written, "and the call wrote it");
                 let found = found.as_ref().map(|found| found.version);
-                told(found != version(is.as_ref()), "which has the wrong version");
+                check(found != version(is.as_ref()), "which has the wrong version");
             }
-            WriteAnswer::Impossible(_) => told(true, "which a write can't be"),
+            WriteAnswer::Impossible(_) => check(true, "which a write can't be"),
         }
         if let Some(happened) = happened {
             state.sometimes[happened as usize] += 1;
@@ -138,13 +138,14 @@ impl Ledger {
                 (state.was(call, id, is_impossible), Some(Sometimes::Impossible))
             }
         };
-        let told = format!("I11: the response to operation {number} of call {call} on {id} is {answer:?}");
+        let response =
+            format!("I11: the response to operation {number} of call {call} on {id} is {answer:?}");
         let mut wrong = Vec::new();
         if !is_true {
-            wrong.push(format!("{told}, which is false"));
+            wrong.push(format!("{response}, which is false"));
         }
         if *answer != Operated::Applied && of.doubts == 0 && has_applied {
-            wrong.push(format!("{told}, and the call applied it"));
+            wrong.push(format!("{response}, and the call applied it"));
         }
         let known = (id.clone(), number);
         if matches!(answer, Operated::Applied | Operated::AlreadyApplied) {

@@ -13,7 +13,7 @@ use crate::contents::sheet::Sheet;
 
 impl Ledger {
     /// Returns the violations in the final state, which has these documents.
-    pub(in crate::contents) fn finally(
+    pub(in crate::contents) fn check_end(
         &self,
         kept: &DocumentId,
         stored: &[(DocumentId, Json)],

@@ -91,17 +91,17 @@ impl History {
         after: Option<&Value>,
     ) -> Vec<String> {
         let (number, mut wrong) = (operation.id().get(), Vec::new());
-        let what = format!("call {call} applied operation {number} to {id}");
+        let label = format!("call {call} applied operation {number} to {id}");
         let Some((before, applied)) = self.body().zip(self.lives.last()) else {
-            return vec![format!("I15: {what}, which does not exist")];
+            return vec![format!("I15: {label}, which does not exist")];
         };
         if applied.contains(&number) {
-            wrong.push(format!("I15: {what} for the second time"));
+            wrong.push(format!("I15: {label} for the second time"));
         } else if higher(applied, number) >= REMEMBERED {
-            wrong.push(format!("I15: {what}, although it is too old to be known as new"));
+            wrong.push(format!("I15: {label}, although it is too old to be known as new"));
         }
         if naive::operated(before, operation).as_ref() != after {
-            wrong.push(format!("I15: {what}, and changed {before} to {}", shown(after)));
+            wrong.push(format!("I15: {label}, and changed {before} to {}", shown(after)));
         }
         wrong
     }

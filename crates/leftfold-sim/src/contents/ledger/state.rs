@@ -36,8 +36,8 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn happened(&self, what: Sometimes) {
-        self.state().sometimes[what as usize] += 1;
+    pub(crate) fn happened(&self, event: Sometimes) {
+        self.state().sometimes[event as usize] += 1;
     }
 
     pub(crate) fn sometimes(&self) -> [u64; SOMETIMES.len()] {

@@ -40,11 +40,11 @@ impl Writer {
 
     /// Writes until the faults end. A writer that dies is replaced by one that has seen nothing
     /// yet.
-    pub(in crate::contents) async fn write(mut self, healed: watch::Receiver<bool>) -> Result<()> {
+    pub(in crate::contents) async fn write(mut self, faults_ended: watch::Receiver<bool>) -> Result<()> {
         let pause = Duration::from_millis(50 + self.dice.below(500));
         for _ in 0..CALLS {
             sleep(self.dice.time(pause)).await;
-            if *healed.borrow() {
+            if *faults_ended.borrow() {
                 break;
             }
             let fuse = self.store.fuse_of();

@@ -18,31 +18,31 @@ const EXCUSES: u8 = 3;
 impl State {
     /// Checks a claim of a task.
     pub(super) fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
-        let what = format!("{}/{}", before.key.reaction, before.key.document);
+        let label = format!("{}/{}", before.key.reaction, before.key.document);
         let offered = self.offered.get(&(by.to_owned(), before.key.clone())).copied();
         let holdup = self.holdups.get(&before.key.reaction).cloned().unwrap_or_default();
         if let Some(offered) = offered {
             if holdup.paused.is_some_and(|paused| offered > paused) {
-                wrong.push(format!("I13: {what} was claimed although it is paused"));
+                wrong.push(format!("I13: {label} was claimed although it is paused"));
             }
             // A node knows the store's time to a tenth of a second.
             let is_held_up = |(from, until)| offered > from && offered + Duration::from_millis(100) < until;
             if holdup.throttled.is_some_and(is_held_up) {
-                wrong.push(format!("I13: {what} was claimed although it is throttled"));
+                wrong.push(format!("I13: {label} was claimed although it is throttled"));
             }
         } else {
-            wrong.push(format!("I13: {what} was claimed although it was not due"));
+            wrong.push(format!("I13: {label} was claimed although it was not due"));
         }
         let code = self.nodes.get(by).map_or(0, |node| node.code);
         let generation = before.generation;
         let attempts = self.attempts;
         if before.state != Is::Pending {
-            wrong.push(format!("I12: {what} was claimed although {:?} has its claim", before.owner));
+            wrong.push(format!("I12: {label} was claimed although {:?} has its claim", before.owner));
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
         let needs = known.needs.get(&generation).copied().unwrap_or(0);
         if code < needs.max(before.needs) {
-            wrong.push(format!("I13: {by} has code {code} and claimed {what}, which needs {needs}"));
+            wrong.push(format!("I13: {by} has code {code} and claimed {label}, which needs {needs}"));
         }
         if code > needs {
             self.sometimes[Sometimes::Newer as usize] += 1;
@@ -54,28 +54,28 @@ impl State {
         let retries = known.retried.get(&generation).copied().unwrap_or(0);
         let most = attempts * (1 + retries) + retries + known.forgiven.get(&generation).copied().unwrap_or(0);
         if *claims > most {
-            wrong.push(format!("I12: {what} was claimed {claims} times for generation {generation}"));
+            wrong.push(format!("I12: {label} was claimed {claims} times for generation {generation}"));
         }
         if retries == 0 && known.done.contains(&generation) {
-            wrong.push(format!("I5: generation {generation} of {what} is done, and was claimed again"));
+            wrong.push(format!("I5: generation {generation} of {label} is done, and was claimed again"));
         }
     }
 
     /// Checks that a claim ends by itself only if its node could not renew it.
-    fn is_excused(&self, wrong: &mut Vec<String>, before: &Task, what: &str) {
+    fn is_excused(&self, wrong: &mut Vec<String>, before: &Task, label: &str) {
         let Some(node) = node_of(before).and_then(|owner| self.nodes.get(owner)) else { return };
         let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
         let silent = renewed.and_then(|renewed| renewed.checked_sub(self.visibility));
         if !node.is_gone() && node.troubles_since(silent) < 2 {
             let (owner, epoch) = (node_of(before).unwrap_or_default(), before.epoch);
-            wrong.push(format!("I12: {owner} met no faults, and lost claim {epoch} of {what}"));
+            wrong.push(format!("I12: {owner} met no faults, and lost claim {epoch} of {label}"));
         }
     }
 
     /// Checks the loss of a claim.
-    fn lost(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, counts: bool, what: &str) {
+    fn lost(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, counts: bool, label: &str) {
         self.sometimes[Sometimes::TakenOver as usize] += 1;
-        self.is_excused(wrong, before, what);
+        self.is_excused(wrong, before, label);
         if after.state == Is::Failed {
             self.sometimes[Sometimes::Poisoned as usize] += 1;
         }
@@ -83,11 +83,11 @@ impl State {
         let claim = (before.key.clone(), before.epoch);
         let is_gone = self.nodes.get(owner).is_none_or(Node::is_gone);
         if counts && is_gone && before.excused < EXCUSES && self.company.contains(&claim) {
-            wrong.push(format!("I14: {what} was lost together with others, and that counts as an attempt"));
+            wrong.push(format!("I14: {label} was lost together with others, and that counts as an attempt"));
         }
         let was_alone = before.suspicion == Suspicion::Alone && before.state == Is::Running;
         if was_alone && !counts && after.excused == before.excused {
-            wrong.push(format!("I14: {what} was lost while it ran alone, and that does not count"));
+            wrong.push(format!("I14: {label} was lost while it ran alone, and that does not count"));
         }
         if after.suspicion > before.suspicion {
             self.sometimes[Sometimes::Suspected as usize] += 1;
@@ -98,7 +98,7 @@ impl State {
                 renewed.is_some_and(|renewed| *since <= renewed + self.visibility) && *until > Instant::now()
             };
             if self.alive.get(owner).is_some_and(was_alive) {
-                wrong.push(format!("I14: {owner} sent heartbeats, and {what} is suspected"));
+                wrong.push(format!("I14: {owner} sent heartbeats, and {label} is suspected"));
             }
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
@@ -108,7 +108,7 @@ impl State {
         known.uncounted += 1;
         let retries: u32 = known.retried.values().sum();
         if known.uncounted > (LEVELS + u32::from(EXCUSES)) * (1 + retries) {
-            wrong.push(format!("I12: {what} was lost {} times, and no attempt counts", known.uncounted));
+            wrong.push(format!("I12: {label} was lost {} times, and no attempt counts", known.uncounted));
         }
     }
 
@@ -121,7 +121,7 @@ impl State {
         by: &str,
         how: Wrote,
     ) {
-        let what = format!("{}/{}", before.key.reaction, before.key.document);
+        let label = format!("{}/{}", before.key.reaction, before.key.document);
         let new = after.history.last().filter(|_| after.history.len() > before.history.len());
         let outcome = new.map(|run| run.outcome);
         let attempts = self.attempts;
@@ -129,10 +129,10 @@ impl State {
         let is_lost = outcome == Some(Ended::Lost);
         let counts = is_lost && (after.state == Is::Failed || is_counted(before, after));
         if is_lost {
-            self.lost(wrong, before, after, counts, &what);
+            self.lost(wrong, before, after, counts, &label);
         } else if node_of(before) != Some(by) {
             wrong.push(format!(
-                "I12: {by} ended claim {} of {what}, which belongs to {:?}",
+                "I12: {by} ended claim {} of {label}, which belongs to {:?}",
                 before.epoch, before.owner
             ));
         }
@@ -146,11 +146,11 @@ impl State {
             Some(Ended::Done) => {
                 if !known.succeeded.contains(&epoch) {
                     wrong.push(format!(
-                        "I12: claim {epoch} of {what} is done, and its handler did not succeed"
+                        "I12: claim {epoch} of {label} is done, and its handler did not succeed"
                     ));
                 }
                 if is_booked && how == Wrote::Alone {
-                    wrong.push(format!("I4: claim {epoch} of {what} is done, and has no effect"));
+                    wrong.push(format!("I4: claim {epoch} of {label} is done, and has no effect"));
                 }
                 known.done.insert(generation);
             }
@@ -171,7 +171,7 @@ impl State {
             let forgiven = known.forgiven.get(&generation).copied().unwrap_or(0);
             if claims < attempts + forgiven {
                 wrong.push(format!(
-                    "I12: {what} was given up after {claims} claims, and {forgiven} of them do not count"
+                    "I12: {label} was given up after {claims} claims, and {forgiven} of them do not count"
                 ));
             }
             counted = Some(Sometimes::Failed);

@@ -19,13 +19,13 @@ impl Ledger {
         self.state().writes
     }
 
-    /// Checks a handler's read. `asked` is the number of writes at its start.
-    pub(crate) fn read(&self, id: &DocumentId, asked: u64, found: &Value, planned: &Value) -> Vec<String> {
+    /// Checks a handler's read. `begin` is the number of writes at its start.
+    pub(crate) fn read(&self, id: &DocumentId, begin: u64, found: &Value, planned: &Value) -> Vec<String> {
         let state = self.state();
         let states = state.documents.get(id).map(Vec::as_slice).unwrap_or_default();
         let was = states.iter().enumerate().any(|(at, (from, document))| {
             let until = states.get(at + 1).map_or(u64::MAX, |(next, _)| *next);
-            *from <= state.writes && until > asked && document.as_ref() == Some(found)
+            *from <= state.writes && until > begin && document.as_ref() == Some(found)
         });
         let mut wrong = Vec::new();
         if !was {

@@ -29,14 +29,14 @@ impl Ledger {
         };
         let is_mixed = beside.values().any(|other| *other != suspicion);
         let is_wrong = is_mixed || beside.len() >= most;
-        let what = || {
+        let label = || {
             let TaskKey { reaction, document } = &task.key;
             format!(
                 "I14: {reaction}/{document} runs under suspicion {suspicion:?} beside {:?}",
                 beside.values()
             )
         };
-        is_wrong.then(what).into_iter().collect()
+        is_wrong.then(label).into_iter().collect()
     }
 
     /// Records the end of a handler, with any result.

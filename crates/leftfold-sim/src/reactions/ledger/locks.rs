@@ -10,25 +10,25 @@ const LOCKED: Duration = Duration::from_secs(8);
 
 impl Ledger {
     /// Records that a handler has the lock with this number. Returns the violations.
-    pub(crate) fn locked(&self, number: u64, asked_after: u64, node: &str, who: &str) -> Vec<String> {
+    pub(crate) fn locked(&self, number: u64, highest_before: u64, node: &str, owner: &str) -> Vec<String> {
         let mut state = self.state();
         let mut wrong = Vec::new();
         for (other, holder) in &state.holding {
             if !state.nodes.get(holder).is_none_or(|holder| holder.was_troubled(LOCKED)) {
                 wrong.push(format!(
-                    "I13: {who} has the lock, and {holder} met no faults and has it as number {other}"
+                    "I13: {owner} has the lock, and {holder} met no faults and has it as number {other}"
                 ));
             }
         }
         state.holding.insert(number, node.to_owned());
-        if number <= asked_after {
+        if number <= highest_before {
             wrong.push(format!(
-                "I13: {who} has the lock as number {number}, and an earlier holder had {asked_after}"
+                "I13: {owner} has the lock as number {number}, and an earlier holder had {highest_before}"
             ));
         }
-        match state.locked.insert(number, who.to_owned()) {
-            Some(other) if other != who => {
-                wrong.push(format!("I13: {who} and {other} both have the lock as number {number}"));
+        match state.locked.insert(number, owner.to_owned()) {
+            Some(other) if other != owner => {
+                wrong.push(format!("I13: {owner} and {other} both have the lock as number {number}"));
             }
             _ => {}
         }

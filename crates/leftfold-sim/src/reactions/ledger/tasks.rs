@@ -50,7 +50,7 @@ impl Ledger {
     ) -> Vec<String> {
         let mut state = self.state();
         let mut wrong = Vec::new();
-        let what = format!("{}/{}", key.reaction, key.document);
+        let label = format!("{}/{}", key.reaction, key.document);
         match (before, &after) {
             (_, None) => state.sometimes[Sometimes::Forgotten as usize] += 1,
             (None, Some(after)) => {
@@ -58,7 +58,7 @@ impl Ledger {
                 let known = state.tasks.entry(key.clone()).or_default();
                 if after.generation > 0 && known.done.contains(&after.generation) {
                     wrong.push(format!(
-                        "I5: {what} was deleted, and its generation {} is used again",
+                        "I5: {label} was deleted, and its generation {} is used again",
                         after.generation
                     ));
                 }
@@ -78,10 +78,10 @@ impl Ledger {
 impl State {
     /// Checks a change of an existing task.
     fn changed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str, how: Wrote) {
-        let what = format!("{}/{}", before.key.reaction, before.key.document);
+        let label = format!("{}/{}", before.key.reaction, before.key.document);
         let is_claimed = |task: &Task| matches!(task.state, Is::Running | Is::Changed);
         if after.epoch < before.epoch || after.generation < before.generation {
-            wrong.push(format!("I12: the epoch or the generation of {what} fell"));
+            wrong.push(format!("I12: the epoch or the generation of {label} fell"));
         }
         if is_claimed(before) && !is_claimed(after) {
             return self.ended(wrong, before, after, by, how);
@@ -100,13 +100,13 @@ impl State {
         if after.generation > before.generation {
             known.needs.insert(after.generation, code);
             if known.done.contains(&after.generation) {
-                wrong.push(format!("I5: the generation {} of {what} is used again", after.generation));
+                wrong.push(format!("I5: the generation {} of {label} is used again", after.generation));
             }
         } else if by == "operator" || before.state == Is::Failed && after.state == Is::Pending {
             *known.retried.entry(after.generation).or_default() += 1;
             self.sometimes[Sometimes::ByHand as usize] += 1;
         } else if after.state == Is::Done && before.state != Is::Done {
-            wrong.push(format!("I12: {what} is done without a run"));
+            wrong.push(format!("I12: {label} is done without a run"));
         }
     }
 }
