@@ -58,7 +58,7 @@ async fn what_can_not_work_is_refused_by_name() {
     let refused = [
         (sends(Reaction::on_plain("orders", "no name!"), &mails), "no name!"),
         (sends(Reaction::on_plain("leftfold.x", "mail"), &mails), "leftfold.x"),
-        (sends(draft().debounce(Duration::from_secs(9)).at_most(Duration::from_secs(1)), &mails), "at most"),
+        (sends(draft().debounce(Duration::from_secs(9)).at_most(Duration::from_secs(1)), &mails), "at_most"),
         (sends(draft().retry(Retry::series([])), &mails), "series"),
         (sends(draft().concurrency(0), &mails), "concurrency"),
         (sends(draft().visibility(Duration::ZERO), &mails), "visibility"),
