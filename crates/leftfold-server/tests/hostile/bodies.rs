@@ -38,16 +38,20 @@ fn bodies() -> Vec<Row> {
             post_as("application/x-ndjson", "/events", cloud_event(&deep)),
             Problem(400, "recursion limit"),
         ),
-        ("a key twice", post("/streams/a", r#"{"type":"a","type":"b","data":1}"#), Problem(400, "twice")),
+        (
+            "a key twice",
+            post("/streams/a", r#"{"type":"a","type":"b","data":1}"#),
+            Problem(400, "duplicate key"),
+        ),
         (
             "a key twice, within",
             post("/streams/a", with_data(r#"{"a":[{"b":1,"b":2}]}"#)),
-            Problem(400, "twice"),
+            Problem(400, "duplicate key"),
         ),
         (
             "a key twice, escaped",
             post("/streams/a", with_data(r#"{"b":1,"\u0062":2}"#)),
-            Problem(400, "twice"),
+            Problem(400, "duplicate key"),
         ),
         ("no UTF-8", post("/streams/a", b"{\"type\":\"a\",\"data\":\"\xff\xfe\"}"), Problem(400, "unicode")),
         ("half a character", post("/streams/a", with_data(r#""\ud800""#)), Problem(400, "hex escape")),
