@@ -142,7 +142,7 @@ impl<S: Backend> Service<S> {
     }
 
     /// Sets the handle that reports whether requests can be served. The default is a new one. A
-    /// health [listener](Health) may share it.
+    /// health [listener](crate::Health) may share it.
     #[must_use]
     pub fn readiness(self, readiness: Readiness) -> Self {
         Self { readiness, ..self }

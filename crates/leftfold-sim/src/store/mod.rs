@@ -1,7 +1,7 @@
 //! A store that fails as real stores do, when the dice say so. Without faults it is the in-memory
 //! store.
 //!
-//! Each operation is a [call](calls) that takes time and may fail. A write may also happen late, in
+//! Each operation is a call that takes time and may fail. A write may also happen late, in
 //! part, or not at all, while its outcome is unknown to the caller.
 
 mod calls;

@@ -60,7 +60,7 @@ pub trait Projection: Send + Sync + 'static {
     /// Returns the version of its code. Increment it when `fold`, `route` or `upcast` produce
     /// another document from the same events.
     ///
-    /// [`ProjectionStatus`](super::ProjectionStatus) then says that the documents must be
+    /// [`ProjectionStatus`](crate::inspect::ProjectionStatus) then says that the documents must be
     /// [rebuilt](crate::App::rebuild). Until then, readers see the old documents, and the new code
     /// continues with them.
     fn version(&self) -> u32 {

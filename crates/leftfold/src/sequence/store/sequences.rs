@@ -63,7 +63,7 @@ pub trait Sequences: Append {
 
     /// Keeps messages that are not valid events. A message that is already kept changes nothing.
     /// Fails with [`Kind::Full`](crate::Kind::Full), and keeps none, if there would be more than
-    /// [`MAX_REJECTED`].
+    /// [`MAX_REJECTED`](crate::sequence::MAX_REJECTED).
     fn reject(&self, rejected: Vec<Rejected>) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns rejected messages, ordered by id, after an id.
