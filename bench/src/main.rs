@@ -8,6 +8,7 @@
 mod append;
 mod carts;
 mod catch_up;
+mod fold;
 mod growth;
 mod http;
 mod ingest;
@@ -23,11 +24,12 @@ mod writes;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use shopping_cart::workload::Order;
 
-use crate::report::{Measurement, Result};
+use crate::fold::{Part, Plan};
+use crate::report::Result;
 use crate::subject::Subject;
 use crate::subject::mongodb::Databases;
 use crate::subject::sqlite::Files;
@@ -147,16 +149,6 @@ enum Command {
     CatchUp { store: String },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
-    CatchUp,
-    PerEvent,
-    Append,
-    Latency,
-    Growth,
-    Traffic,
-}
-
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(script::WORKER) {
         return leftfold_script::run_worker();
@@ -267,36 +259,4 @@ async fn prepare(subject: &impl Subject, events: u64, order: Order) -> Result<()
     stores::fill(subject, "prepared", events, order).await?;
     eprintln!("catch-up {}", subject.argument("prepared"));
     Ok(())
-}
-
-/// The measurements to take.
-struct Plan {
-    only: Vec<Part>,
-    rounds: usize,
-    events: Option<u64>,
-}
-
-impl Plan {
-    async fn measure<S: Subject>(&self, subject: &S) -> Result<Vec<Measurement>> {
-        let wanted = |part| if self.only.is_empty() { S::PARTS } else { &self.only }.contains(&part);
-        let mut measurements = Vec::new();
-        if wanted(Part::CatchUp) || wanted(Part::PerEvent) {
-            let events = self.events.unwrap_or(S::EVENTS);
-            measurements
-                .extend(catch_up::measure(subject, events, self.rounds, wanted(Part::PerEvent)).await?);
-        }
-        if wanted(Part::Append) {
-            measurements.extend(append::measure(subject, self.rounds).await?);
-        }
-        if wanted(Part::Latency) {
-            measurements.extend(latency::measure(subject).await?);
-        }
-        if wanted(Part::Growth) {
-            measurements.extend(growth::measure(subject).await?);
-        }
-        if wanted(Part::Traffic) {
-            measurements.extend(subject.traffic().await?);
-        }
-        Ok(measurements)
-    }
 }

@@ -99,7 +99,7 @@ pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 /// Converts a count to a float for a division.
-#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leftfold::content::Contents;
 use leftfold::{Sequences, Store};
 
-use crate::Part;
+use crate::fold::Part;
 use crate::report::{Measurement, Result};
 use crate::writes::WriteMode;
 

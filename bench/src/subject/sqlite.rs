@@ -8,8 +8,8 @@ use leftfold_sqlite::Sqlite;
 use rusqlite::{Connection, params};
 
 use super::{DATA, Inserts, OneByOne, Subject};
-use crate::Part;
 use crate::carts::{Cart, fold};
+use crate::fold::Part;
 use crate::report::{Result, float};
 use crate::writes::{DOCUMENTS, Product, WriteKind, WriteMode, id};
 

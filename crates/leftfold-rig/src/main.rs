@@ -1,5 +1,5 @@
-//! Kills and stops Leftfold's processes on a real store, and checks that nothing is lost, duplicated
-//! or swapped.
+//! Kills and stops Leftfold's processes on a real store, and checks that nothing is lost,
+//! duplicated or swapped.
 //!
 //! `cargo run --release -p leftfold-rig --features failpoints -- --kills 60`
 //!

@@ -61,7 +61,7 @@ pub(crate) fn obey(order: Order) {
         }
         Order::Disarm => {
             lock(&ARMED).take();
-            // If the rig is gone, nobody reads this message, and the input ends as well.
+            // If the rig is gone, the message is lost, and the input ends as well.
             let _ = send(&Message::Disarmed);
         }
     }

@@ -86,7 +86,8 @@ pub(crate) async fn run<S: TestedStore>(
             for (role, count) in REACTORS {
                 crew.start(role, count, Code::Any).await?;
             }
-            Attacker::new(environment, app.store(), &mut crew, &item_writer, (dice, tally, bar)).run(attacks).await?;
+            let control = (dice, &mut *tally, bar);
+            Attacker::new(environment, app.store(), &mut crew, &item_writer, control).run(attacks).await?;
             environment.settle().await?;
             item_writer.end();
             ended(&mut writing).await?;

@@ -208,8 +208,8 @@ impl Tally {
             (self.effects, "effects outside the store"),
             (self.effects_again, "repetitions of these effects"),
         ];
-        for (count, what) in rest {
-            eprintln!("  {count:>5}  {what}");
+        for (count, label) in rest {
+            eprintln!("  {count:>5}  {label}");
         }
         eprintln!(
             "  {:>5.1}  seconds at most from the kill of a planner until another planned",

@@ -1,13 +1,13 @@
 //! A deterministic simulation of Leftfold's engine in a world with faults.
 //!
-//! It finds bugs that need a rare sequence of events: a worker that dies inside a commit, two
-//! workers with the same lease, a write that arrives late. The real engine runs on a simulated
-//! [store], clock and random source, in its own paused time. One seed decides everything, so every
-//! failure can be reproduced.
+//! It finds bugs that need a rare sequence of events. A worker dies inside a commit, two workers
+//! have the same lease, or a write arrives late. The real engine runs on a simulated [store], clock
+//! and random source, in its own paused time. One seed decides everything, so every failure can be
+//! reproduced.
 //!
-//! Each write is checked against the invariants of the [checker] and the [feed], and at the end the
-//! final state. The checker shares no code with the engine and works on any store, so `leftfold-rig`
-//! uses it to check the data of real processes.
+//! The [checker] and the [feed] check their invariants after each write, and the final state. The
+//! checker shares no code with the engine and works on any store, so `leftfold-rig` uses it to
+//! check the data of real processes.
 //!
 //! # Example: run one seed
 //!

@@ -39,7 +39,7 @@ fn a_victim_dies_at_each_point_and_the_story_ends_well() {
             let (_, run) = story.run(point, true).expect("a runtime");
             assert!(
                 run.trace.iter().any(|line| line.contains("is dead")),
-                "{story:?}: nobody died at {point}"
+                "{story:?}: no victim died at {point}"
             );
             assert!(run.violations.is_empty(), "{story:?}, dead at {point}: {:?}", run.violations);
         }

@@ -10,9 +10,10 @@ use bson::Document;
 use leftfold_mongodb::Mongo;
 
 use super::{Inserts, OneByOne, Subject};
+use crate::fold::Part;
 use crate::report::{Measurement, Result};
+use crate::traffic;
 use crate::writes::WriteMode;
-use crate::{Part, traffic};
 
 pub(crate) use databases::Databases;
 

@@ -24,7 +24,7 @@ const BEFORE_EFFECT: Place =
     Place { name: "handler: before its effect", role: Role::Runner, passes: &[points::EFFECT] };
 
 /// A stopped process that is not replaced in this time holds a lock on the store, if the store has
-/// locks: another of its threads was writing.
+/// locks. One of its threads was writing when it stopped.
 const PLANNER_LOCKED: Duration = Duration::from_secs(7);
 const RUNNER_LOCKED: Duration = Duration::from_secs(3);
 

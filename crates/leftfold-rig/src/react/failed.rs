@@ -51,7 +51,7 @@ pub(super) fn check_deadly(task: &Task, falls: &[u64], wrong: &mut Vec<String>) 
     let alone = falls.iter().filter(|beside| **beside == 0).count();
     if alone + unseen < POISON_ATTEMPTS as usize {
         wrong.push(format!(
-            "I8: the task of the deadly document was given up although it ran beside others: {falls:?}"
+            "I8: the task of the deadly document was given up although it ran beside other tasks: {falls:?}"
         ));
     }
     if falls.len() > FALLS_IN_GROUPS + POISON_ATTEMPTS as usize {

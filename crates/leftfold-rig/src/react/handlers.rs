@@ -6,7 +6,7 @@
 //! | `mail` | documents by content | outside the store: at least once |
 //! | `item` | a table that the rig writes to | outside the store: at least once |
 //! | `event` | events of some types | in the transaction that completes it: once, in order |
-//! | `poison` | a deadly item and its neighbours | the deadly one kills its process, others are slow |
+//! | `poison` | a deadly item and its neighbours | the deadly one kills its process |
 //! | `hold` | held items | none at the first attempt, which never ends |
 //! | `large` | items with a large watched value | after two long errors, outside the store |
 

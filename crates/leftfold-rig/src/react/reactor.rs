@@ -18,7 +18,7 @@ use crate::store::{TestedStore, patiently};
 
 /// The interval at which a process reports its counts.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
-/// The time that handlers have to finish when their process is told to end.
+/// The time that handlers have to finish when their process ends.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Plans, runs, or does both, until the input ends.

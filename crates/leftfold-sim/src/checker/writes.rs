@@ -98,7 +98,7 @@ impl Checker {
                 if !done {
                     let at = step.position;
                     self.violated(format!(
-                        "I3: the checkpoint of {projection} passed {} at {at}, which {id} has neither folded nor parked",
+                        "I3: {projection} passed {} at {at}, which {id} has neither folded nor parked",
                         step.name
                     ));
                 }

@@ -95,7 +95,7 @@ impl Ingester {
             store.shared().trace.note(|| format!("{name} dies soon"));
             store.fuse().light(dice.below(25));
         } else if faults.strikes(Fault::Pause) {
-            store.shared().trace.note(|| format!("{name} stands still"));
+            store.shared().trace.note(|| format!("{name} is paused"));
             store.gate().close();
             let (store, time) = (store.clone(), dice.time(Duration::from_secs(8)));
             tokio::spawn(async move {

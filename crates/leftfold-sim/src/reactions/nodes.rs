@@ -114,7 +114,7 @@ impl World {
                 shared.trace.note(|| format!("{name} dies after {polls} steps"));
                 node.store.fuse().light(polls);
             } else if shared.faults.strikes(Fault::Pause) {
-                shared.trace.note(|| format!("{name} stands still"));
+                shared.trace.note(|| format!("{name} is paused"));
                 ledger.stands_still(name, true);
                 node.store.gate().close();
             } else if self.dice.happens(100) {

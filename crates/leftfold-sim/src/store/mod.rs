@@ -1,8 +1,8 @@
 //! A store that fails as real stores do, when the dice say so. Without faults it is the in-memory
 //! store.
 //!
-//! Each operation is a call that takes time and may fail. A write may also happen late, in
-//! part, or not at all, while its outcome is unknown to the caller.
+//! Each operation takes time and may fail. A write may also happen late, in part, or not at all,
+//! while its outcome is unknown to the caller.
 
 mod calls;
 mod changes;

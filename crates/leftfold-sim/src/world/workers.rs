@@ -56,7 +56,7 @@ impl World {
                 shared.trace.note(|| format!("{} dies after {polls} steps", worker.store().name));
                 worker.store().fuse().light(polls);
             } else if shared.faults.strikes(Fault::Pause) {
-                shared.trace.note(|| format!("{} stands still", worker.store().name));
+                shared.trace.note(|| format!("{} is paused", worker.store().name));
                 worker.store().gate().close();
             } else {
                 worker.store().gate().open();

@@ -14,7 +14,7 @@ pub(crate) const NEVER_BACK: &str = "marks and checkpoints never decrease";
 /// The checkpoint is true.
 pub(crate) const NONE_PASSED: &str = "the checkpoint passes no event that a document lacks";
 /// The work can always be completed.
-const MENDABLE: &str = "a worker that begins now and meets no trouble folds what is left";
+const REPAIRABLE: &str = "a worker that starts now and meets no faults folds the rest";
 
 const REPLACED: &str = "a worker is replaced while it works";
 const ZOMBIE_REFUSED: &str = "a zombie's commit is refused";
@@ -32,7 +32,7 @@ pub(crate) fn properties(world: &World) -> Vec<Property<World>> {
             let folded = |event| store.documents.iter().all(|document| document.has(event));
             (1..=store.checkpoint).all(folded)
         }),
-        Property::always(MENDABLE, |world, state| mends(world, state.store.clone())),
+        Property::always(REPAIRABLE, |world, state| repairs(world, state.store.clone())),
         Property::sometimes(REPLACED, |_, state| zombies(state).next().is_some()),
         Property::sometimes(ZOMBIE_REFUSED, |world, state| {
             let mut sent = zombies(state).filter_map(|run| run.sent.as_ref());
@@ -76,7 +76,7 @@ fn is_refused(answer: Option<Answer>) -> bool {
 }
 
 /// Returns whether a single undisturbed worker would finish the work from here.
-fn mends(world: &World, mut store: Store) -> bool {
+fn repairs(world: &World, mut store: Store) -> bool {
     store.lease = Some(Lease { owner: 0, ended: false });
     let mut run = Run::new(&store);
     run.checkpoint = Some(store.checkpoint);

@@ -93,7 +93,7 @@ impl Model for World {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let State { store, workers, stray, strays } = state;
         if store.went_back || !store.documents.iter().all(|document| document.is_in_order()) {
-            return; // It went wrong already; what follows shows nothing more.
+            return; // The invariant is already violated.
         }
         if store.lease.as_ref().is_some_and(|lease| !lease.ended) {
             actions.push(Action::End);

@@ -103,7 +103,7 @@ impl Effects for Sqlite {
         .await
     }
 
-    /// Drops triggers, as a user might who does not know their purpose.
+    /// Drops triggers, as a user might by mistake.
     async fn provoke(&self, place: &Place) -> Result<()> {
         if !place.passes.contains(&FOLLOWED) {
             return Ok(());

@@ -40,9 +40,9 @@ impl Ledger {
         let (has_written, is_certain) = (of.wrote(id), of.doubts == 0);
         let made = version(to.as_ref().or(from.as_ref()));
         let mut wrong = Vec::new();
-        let mut check = |is_wrong: bool, what: &str| {
+        let mut check = |is_wrong: bool, fault: &str| {
             if is_wrong {
-                wrong.push(format!("I11: the response to call {call} for {id} is {answer:?}, {what}"));
+                wrong.push(format!("I11: the response to call {call} for {id} is {answer:?}, {fault}"));
             }
         };
         let mut happened = None;

@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub(super) is_misled: bool,
     /// The documents it wrote, and those it applied operations to.
     pub(super) effects: Vec<(DocumentId, Option<u64>)>,
-    /// The operations that its writer was told are applied.
+    /// The operations that responses reported as applied.
     pub(super) known: Vec<(DocumentId, u64)>,
     /// The error that it failed with, if any.
     pub(super) failed: Option<Kind>,

@@ -6,8 +6,8 @@
 //!   reported as already present was present. A rejected change had a reason and is not there.
 //! - I14: Content replaces only the content it was computed from. A call writes again only after an
 //!   unknown outcome, and only if others wrote in between.
-//! - I15: An operation is applied to a document once and has its defined effect. It is not applied
-//!   if it can no longer be told whether it was applied before.
+//! - I15: An operation is applied to a document once and has its defined effect. It fails if the
+//!   document no longer remembers operations as old as this.
 
 mod answers;
 mod calls;

@@ -83,7 +83,7 @@ impl State {
         let claim = (before.key.clone(), before.epoch);
         let is_gone = self.nodes.get(owner).is_none_or(Node::is_gone);
         if counts && is_gone && before.excused < EXCUSES && self.company.contains(&claim) {
-            wrong.push(format!("I14: {label} was lost together with others, and that counts as an attempt"));
+            wrong.push(format!("I14: {label} was lost with other tasks, and that counts as an attempt"));
         }
         let was_alone = before.suspicion == Suspicion::Alone && before.state == Is::Running;
         if was_alone && !counts && after.excused == before.excused {

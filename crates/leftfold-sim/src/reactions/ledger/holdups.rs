@@ -23,7 +23,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a handler was told that its reaction is throttled until `until`.
+    /// Records that a handler has throttled its reaction until `until`.
     pub(crate) fn throttled(&self, reaction: &str, until: Instant) {
         self.happened(Sometimes::HeldUp);
         let mut state = self.state();
@@ -34,7 +34,7 @@ impl Ledger {
         }
     }
 
-    /// Records that an operator was told that a reaction is paused.
+    /// Records that an operator has paused a reaction.
     pub(crate) fn paused(&self, reaction: &str) {
         self.happened(Sometimes::Paused);
         self.state().holdups.entry(reaction.to_owned()).or_default().paused = Some(Instant::now());

@@ -45,7 +45,7 @@ impl Ledger {
         self.state().locked.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// Records that a node has lost a lease without being told.
+    /// Records that a fault has ended a lease of a node.
     pub(crate) fn robbed(&self, node: &str, lease: &str) {
         let mut state = self.state();
         state.trouble(node, Duration::ZERO, 10);
