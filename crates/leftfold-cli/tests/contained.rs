@@ -143,7 +143,7 @@ fn slow_folds_get_on_though_their_process_is_killed_again_and_again() {
     const EVENTS: usize = 400;
     let directory = initialized();
     let directory = directory.path();
-    let slow = "(doc = { n: 0 }) => { for (let i = 0, x = 0; i < 1e5; i++) x += i; return { n: doc.n + 1 } }";
+    let slow = "(doc = { n: 0 }) => { for (let i = 0, x = 0; i < 4e5; i++) x += i; return { n: doc.n + 1 } }";
     add(directory, "slow", slow);
     let mut daemon = start(directory);
     let told: Vec<_> = (0..EVENTS).map(|_| json!({ "type": "told", "data": {} })).collect();
@@ -153,9 +153,10 @@ fn slow_folds_get_on_though_their_process_is_killed_again_and_again() {
         let slow = status["projections"].as_array().unwrap().iter().find(|one| one["projection"] == "slow");
         slow.unwrap()["position"]["0"].as_u64().unwrap_or(0)
     };
-    // Kill it each time as soon as it has made progress, before the whole page is folded.
+    // Kill it each time as soon as it has made progress, before the whole page is folded. Folding
+    // the page takes several seconds, and a batch ends after one.
     let (mut before, mut rounds) = (0, 0);
-    while rounds < 4 {
+    while rounds < 4 && before < EVENTS as u64 {
         eventually("it gets on", || position(&daemon) > before);
         before = position(&daemon);
         if rounds == 0 {
